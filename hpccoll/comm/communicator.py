@@ -390,8 +390,8 @@ def wrap(comm: MPI.Comm) -> Any:
 
 def _recording_class(cls: type[Comm]) -> type[Comm]:
     """Return the class, or a subclass with recorded calls if the program is observed."""
+    from hpccoll.comm.profiled import profiled_class
     from hpccoll.measure.profiling.observer import OBSERVER  # imported only in observed programs
-    from hpccoll.measure.profiling.profiled import profiled_class
     found: type[Comm] = cls if OBSERVER.paused else profiled_class(cls)
     return found
 

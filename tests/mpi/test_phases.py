@@ -7,7 +7,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.measure.profiling import profiled
+from hpccoll.comm import profiled
 from hpccoll.measure.profiling.observer import OBSERVER
 from hpccoll.measure.profiling.phases import activities, spans
 from hpccoll.measure.profiling.record import read, save

@@ -7,6 +7,8 @@
 #include "_call_log.h"
 #include "_events.h"
 
+_Static_assert(sizeof(Event) == 64, "an event fills a line of the cache");
+
 EventRing event_ring;
 
 typedef struct Note {

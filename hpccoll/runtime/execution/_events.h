@@ -13,8 +13,6 @@ typedef struct {
     double sent;
 } Event;
 
-_Static_assert(sizeof(Event) == 64, "an event fills a line of the cache");
-
 enum { CALL = 1, PHASE = 2 };
 
 /* The ring, a power of two of rows; of every communicator the number of calls in one order on all

@@ -10,6 +10,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.comm.profiled import LOWER_CASE, profiled_class
 from hpccoll.errors import ArgumentError
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.profiling import observer as module
@@ -25,7 +26,6 @@ from hpccoll.measure.profiling.merge import (
 from hpccoll.measure.profiling.observer import OBSERVER, Observer, gather_records, stats
 from hpccoll.measure.profiling.phases import activities, reduced_by_kind, spans
 from hpccoll.measure.profiling.profile import CallRow, add_comparison, profile, rows_of
-from hpccoll.measure.profiling.profiled import LOWER_CASE, profiled_class
 from hpccoll.measure.profiling.record import CallSums, read
 from hpccoll.runtime.events.phase_events import Activity
 from hpccoll.tools.call_trace import summary
