@@ -12,11 +12,7 @@ NUMBER: int
 INSIDE: int
 CHECK: int
 ALARM: int
-HASHES: int
-STARTS: int
-ENDS: int
-FORMS: int
-AMOUNTS: int
+CALLS: int
 REMEMBERED: int
 OPERATIONS: int
 BASES: int

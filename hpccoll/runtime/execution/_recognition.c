@@ -497,8 +497,7 @@ static PyMethodDef calls_methods[] = {
     {"guard", (PyCFunction)calls_guard, METH_O, "Set the lock of all calls."},
     {"record", (PyCFunction)calls_record, METH_VARARGS,
      "Record the calls of the first methods as events of a communicator."},
-    {"learn", (PyCFunction)calls_learn, METH_VARARGS,
-     "Set the kind of a stored call in events."},
+    {"learn", (PyCFunction)calls_learn, METH_VARARGS, "Set the kind of a stored call in events."},
     {NULL}};
 
 static PySequenceMethods calls_as_sequence = {.sq_length = (lenfunc)calls_length};
