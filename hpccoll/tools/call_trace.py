@@ -131,6 +131,7 @@ def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
             name: line for line, name in enumerate(names)})
         for line, (name, one) in enumerate(zip(names, record.communicators)):
             yield from _inside(joined, record, one, name, (line, len(names)))
+        yield from _training(joined, record)
         for line, one in enumerate(record.communicators):
             calls = one.calls
             starts, stops = (correct_times(calls[:, column], record.ahead) - joined.zero
@@ -147,6 +148,22 @@ def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
                 if waited > 0:
                     yield {**event, "name": "waiting", "ts": round(start * 1e6, 3),
                            "dur": round(waited * 1e6, 3)}
+
+
+def _training(joined: JoinedRecords, record: RankRecord) -> Iterator[dict[str, Any]]:
+    """Yield the spans of training, on a line for each array or bucket, below all other lines."""
+    tids: dict[str, int] = {}
+    for _, name, phase, start, stop, nbytes, sent in record.spans:
+        tid = tids.setdefault(name, MOST_LINES ** 2 + len(tids))
+        begun, ended = (float(correct_times(when, record.ahead)) - joined.zero
+                        for when in (start, stop))
+        yield {"ph": "X", "pid": record.rank, "tid": tid, "name": phase,
+               "ts": round(begun * 1e6, 3), "dur": round((ended - begun) * 1e6, 3),
+               "args": {"nbytes": nbytes, "wire_bytes": sent}}
+    for name, tid in tids.items():
+        event = {"ph": "M", "pid": record.rank, "tid": tid}
+        yield {**event, "name": "thread_name", "args": {"name": name}}
+        yield {**event, "name": "thread_sort_index", "args": {"sort_index": tid}}
 
 
 def _inside(joined: JoinedRecords, record: RankRecord, one: CallRecord, name: str,

@@ -73,7 +73,7 @@ class Observer:
         """Return the record of this rank so far."""
         return RankRecord(MPI.COMM_WORLD.Get_rank(), clock_name(), tuple(self.ahead), self.began,
                           time.perf_counter(),
-                          records_of(events(), self.comms, self.phases))
+                          records_of(events(), self.comms, self.phases), events().spans())
 
 
 OBSERVER = Observer()
@@ -83,7 +83,7 @@ def gather_records(comm: MPI.Intracomm, record: RankRecord) -> list[RankRecord]:
     """Return the records of all ranks, on rank 0; collective. Long records keep the last calls."""
     most = max(GATHERED // comm.Get_size(), 1)
     last = tuple(one.last(most) for one in record.communicators)
-    return PrivateComm(comm).gather(record._replace(communicators=last), 0) or []
+    return PrivateComm(comm).gather(record._replace(communicators=last, spans=()), 0) or []
 
 
 def stats(comm: MPI.Intracomm, number: int | None, all_ranks: bool) -> Profile:

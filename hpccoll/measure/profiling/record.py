@@ -112,13 +112,13 @@ def records_of(ring: EventRing, comms: Sequence[CommName],
     for comm, named in enumerate(comms):
         numbers = [number for number in range(1, len(kinds)) if kinds[number][0] == comm]
         mine = calls[calls["comm"] == comm]
-        rows = numpy.stack([numpy.searchsorted(numbers, mine["what"]) * 1.0, 1e-9 * mine["start"],
-                            1e-9 * mine["stop"]], 1)
+        rows = numpy.stack([numpy.searchsorted(numbers, mine["what"]) * 1.0, mine["start"] / 1e9,
+                            mine["stop"] / 1e9], 1)
         turns = mine["number"][mine["number"] >= 0]
         inside = phases.get(comm)
         found.append(CallRecord(
             *named, [kinds[number][1] for number in numbers],
-            [CallSums(calls, 1e-9 * nanoseconds)
+            [CallSums(calls, nanoseconds / 1e9)
              for calls, nanoseconds in ring.sums[numbers].tolist()],
             rows, int(turns.min()) if len(turns) else int(ring.ordered[comm]),
             inside.as_json() if inside is not None else None))
@@ -137,6 +137,7 @@ class RankRecord(NamedTuple):
         rank: in ``COMM_WORLD``.
         clock: name of its clock; ranks with one name read the same.
         ahead: times of this rank, and how far the clock of rank 0 was ahead then.
+        spans: of training, as of :meth:`~hpccoll.runtime.events.ring.EventRing.spans`.
     """
 
     rank: int
@@ -145,6 +146,7 @@ class RankRecord(NamedTuple):
     began: float
     ended: float
     communicators: tuple[CallRecord, ...]
+    spans: Sequence[tuple[int, str, str, float, float, int, float]] = ()
 
 
 # -- a file for each rank ----------------------------------------------------------------------
@@ -166,4 +168,5 @@ def read(folder: Path) -> tuple[list[RankRecord], int]:
 def _parse(data: Mapping[str, Any]) -> tuple[RankRecord, int]:
     ahead = tuple((when, seconds) for when, seconds in data["ahead"])
     return RankRecord(data["rank"], data["clock"], ahead, data["began"], data["ended"],
-                      tuple(map(CallRecord.from_json, data["communicators"]))), data["ranks"]
+                      tuple(map(CallRecord.from_json, data["communicators"])),
+                      data["spans"]), data["ranks"]

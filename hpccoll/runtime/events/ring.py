@@ -42,7 +42,7 @@ class EventRing:
         memory: a first row with the number of events so far, then the ring.
         ordered: by communicator, its calls in one order on all ranks.
         sums: by kind, the calls and their nanoseconds; kind 0 is none.
-        kinds: what the kinds are, by number.
+        kinds: what the kinds are, by number; names and phases of spans among them.
     """
 
     def __init__(self, kept: int = KEPT):
@@ -118,6 +118,19 @@ class EventRing:
         found: numpy.ndarray = numpy.roll(ring, -first)[:count]
         found = found[found["type"] == type]
         return found
+
+    def add_span(self, recorder: int, name: str, phase: str, start: float, stop: float,
+                 nbytes: int, sent: float) -> None:
+        """Record a span of a recorder of training; times in seconds."""
+        self.add(SPAN, round(start * 1e9), round(stop * 1e9), recorder, 0, self.kind(name),
+                 self.kind(phase), nbytes, sent)
+
+    def spans(self) -> list[tuple[int, str, str, float, float, int, float]]:
+        """Return the spans in the ring, as the arguments of :meth:`add_span`."""
+        return [(recorder, self.kinds[name], self.kinds[phase], start / 1e9, stop / 1e9, nbytes,
+                 sent)
+                for start, stop, _, recorder, _, name, phase, nbytes, sent
+                in self.events(SPAN).tolist()]
 
     @property
     def is_full(self) -> bool:

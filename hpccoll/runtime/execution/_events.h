@@ -1,4 +1,4 @@
-/* The ring of this process's events, and actions of the interpreter that record events. */
+/* The ring of this process's events. */
 #ifndef HPCCOLL_EVENTS_H
 #define HPCCOLL_EVENTS_H
 
@@ -48,14 +48,7 @@ static inline void add_call(int32_t comm, int64_t kind, int64_t start, int64_t s
     add_event((Event){start, stop, CALL, comm, number, kind, 0, 0, 0});
 }
 
-extern PyTypeObject NoteType;
-
 PyObject *set_ring(PyObject *module, PyObject *args);
 PyObject *record_event(PyObject *module, PyObject *args);
 PyObject *record_call(PyObject *module, PyObject *args);
-PyObject *note_opening(PyObject *module, PyObject *args);
-PyObject *note_closing(PyObject *module, PyObject *args);
-PyObject *note_phase(PyObject *module, PyObject *args);
-PyObject *note_amid(PyObject *module, PyObject *args);
-
 #endif

@@ -5,7 +5,7 @@
  * messages in the channels of shared memory (hpccoll/transport/shm/channels.py). It does not depend
  * on MPI or on algorithms. Its files, each of which uses only those before it:
  *
- *     _clock.h, _words.h, _events.h, _call_log, _call_guard, _channels.h
+ *     _clock.h, _words.h, _events, _call_log, _call_guard, _channels.h
  *     _plan             instructions, and their checks: none are needed while a plan runs
  *     _running          runs the instructions, without Python
  *     _pending          the list of pending operations
@@ -20,7 +20,7 @@
  *                       plan or the native method; Recognised: a method that looks up Calls first
  *     _conversions      Numbers: allreduce of Python numbers
  *     _shortcuts        other methods in C that fall back to Python
- *     _events           the ring of events; Note: an action of the interpreter that records one
+ *     _notes            Note: an action of the interpreter that records an event
  *     _finalize         checks during MPI_Finalize at exit that no process was killed
  *     _module           the module: its functions, types and constants
  */
@@ -34,6 +34,7 @@
 #include "_conversions.h"
 #include "_events.h"
 #include "_finalize.h"
+#include "_notes.h"
 #include "_recognition.h"
 #include "_requests.h"
 #include "_run.h"

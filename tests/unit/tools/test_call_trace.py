@@ -77,6 +77,16 @@ def with_phases(records):
     return found
 
 
+def test_spans_of_training_have_lines_of_their_own():
+    spans = [(0, "bucket", "in flight", 1.0, 1.5, 8, 4.5), (0, "step", "step", 0.5, 2.5, 0, 0.0)]
+    found = list(events(join([one._replace(spans=spans) for one in ranks(1)])))
+    [flight] = [one for one in found if one["name"] == "in flight" and one["pid"] == 1]
+    assert (flight["ts"], flight["dur"], flight["args"]["nbytes"]) == (1e6, 5e5, 8)
+    [named] = [one for one in found if one["name"] == "thread_name" and one["pid"] == 1
+               and one["tid"] == flight["tid"]]
+    assert named["args"] == {"name": "bucket"}
+
+
 def test_events_have_phases_on_lines_below():
     found = list(events(join(with_phases(ranks(1)))))
     lines = {event["tid"]: event["args"]["name"] for event in found

@@ -24,6 +24,13 @@ from hpccoll.testing.world import Problem, Seat, interleave
 from hpccoll.transport.loopback import Loopback
 
 
+@pytest.fixture(autouse=True)
+def forgotten():
+    """A ring of a test is not that of the process."""
+    yield
+    events.cache_clear()
+
+
 def noted(name, size, segment=0, world=Loopback, repeated=False):
     """What each rank of an allreduce records: phase by phase, by segment; and its phases."""
     events.cache_clear()
@@ -181,7 +188,6 @@ def test_machine_code_writes_to_the_same_ring():
     assert rows["what"].tolist() == [2, 3, 4, 5] and rows["detail"].tolist() == [20, 30, 40, 50]
     assert before <= rows["start"][0] and (numpy.diff(rows["start"]) >= 0).all()
     assert rows["start"][-1] <= time.perf_counter_ns()
-    events.cache_clear()
 
 
 @pytest.mark.skipif(not BUILT, reason="the compiled executor was not built")
