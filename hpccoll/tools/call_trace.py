@@ -131,7 +131,7 @@ def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
             name: line for line, name in enumerate(names)})
         for line, (name, one) in enumerate(zip(names, record.communicators)):
             yield from _inside(joined, record, one, name, (line, len(names)))
-        yield from _training(joined, record)
+        yield from _training_spans(joined, record)
         for line, one in enumerate(record.communicators):
             calls = one.calls
             starts, stops = (correct_times(calls[:, column], record.ahead) - joined.zero
@@ -150,7 +150,7 @@ def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
                            "dur": round(waited * 1e6, 3)}
 
 
-def _training(joined: JoinedRecords, record: RankRecord) -> Iterator[dict[str, Any]]:
+def _training_spans(joined: JoinedRecords, record: RankRecord) -> Iterator[dict[str, Any]]:
     """Yield the spans of training, on a line for each array or bucket, below all other lines."""
     tids: dict[str, int] = {}
     for _, name, phase, start, stop, nbytes, sent in record.spans:
