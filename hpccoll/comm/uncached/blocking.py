@@ -184,12 +184,12 @@ def run_algorithm(comm: Base, method: Method, args: tuple[Any, ...], call: Call,
     compiled_plan = (compiled_plan_for(context, call, plan)
                      if comm._calls is not None and not is_loaded(call) else None)
     if compiled_plan is not None and comm._note(method, args, compiled_plan, call):
-        comm._served = f"{served_by(choice)}, compiled", call.nbytes
         store_any_size(comm, method, args, facts_of(call), lambda nbytes: plan_at_any_size(
             context, call, plan, partial(proved_plan_for, context, choice=choice), nbytes,
             segment_rule(context, call, choice)))
         run_plan(compiled_plan, call)
         return
+    comm._served = f"{served_by(choice)}, in Python", call.nbytes
     execution = prepare(context, call, plan)
     try:
         drive(execution, context.timeouts)

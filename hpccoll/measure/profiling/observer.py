@@ -29,6 +29,9 @@ from hpccoll.transport.private_comm import PrivateComm
 GATHERED = 4_000_000
 #: Seconds to wait for the other ranks at exit.
 PATIENCE = 5.0
+#: Names of communicators without a name, by their topology.
+KINDS = {MPI.UNDEFINED: "communicator", MPI.CART: "Cartcomm", MPI.GRAPH: "Graphcomm",
+         MPI.DIST_GRAPH: "Distgraphcomm"}
 _keyvals: list[int] = []
 
 
@@ -57,8 +60,8 @@ class Observer:
         ranks = world_ranks(comm)
         if len(self.comms) < MOST_COMMS - 1:
             number = sum(known.ranks == ranks for known in self.comms)
-            self.comms.append(CommName(comm.Get_name() or f"communicator of {len(ranks)}", ranks,
-                                       number))
+            self.comms.append(CommName(comm.Get_name() or f"{KINDS[comm.Get_topology()]} of "
+                                       f"{len(ranks)}", ranks, number))
         elif len(self.comms) < MOST_COMMS:
             self.comms.append(CommName("other communicators", ()))
         return len(self.comms) - 1
