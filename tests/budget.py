@@ -15,11 +15,11 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "C": 7177,
-    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2615, "comm": 4690, "config": 320,
-    "cuda": 2597, "errors": 582, "explain": 1306, "guard": 2716, "hpccoll": 536, "ir": 2092,
-    "jax": 736, "keras": 273, "machine": 867, "measure": 2942, "proof": 1278, "runtime": 3882,
-    "simulator": 3352, "testing": 816, "tools": 5202, "torch": 3659, "training": 7692,
+    "C": 6873,
+    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2613, "comm": 4884, "config": 320,
+    "cuda": 2597, "errors": 582, "explain": 1306, "guard": 2700, "hpccoll": 536, "ir": 2092,
+    "jax": 736, "keras": 273, "machine": 867, "measure": 2697, "proof": 1278, "runtime": 3980,
+    "simulator": 3352, "testing": 816, "tools": 5217, "torch": 3659, "training": 7698,
     "transport": 1481, "tune": 2091}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
@@ -31,14 +31,14 @@ TEST_BUDGET = {
     "golden": (227, 2),
     "gpu": (750, 7),
     "law": (386, 5),
-    "mpi": (17030, 97),
+    "mpi": (17032, 97),
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
-    "support": (6571, 48),
+    "support": (6582, 49),
     "tests": (1997, 9),
     "uncompiled": (94, 2),
-    "unit": (35031, 196)}
+    "unit": (35036, 196)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.schedule import SEND, Schedule
 from hpccoll.proof.cases import BlockSizes, lower_all
-from hpccoll.runtime.events.phase_events import PhaseRecorder
+from hpccoll.runtime.events.phase_events import PHASE_BITS, Activity
 from hpccoll.runtime.execution.compiled_plan import Code, Form, Instruction, encode, split_address
 from hpccoll.transport.shm.channels import PLACES
 
@@ -81,7 +81,7 @@ def _operands(code: Code, operation: int, *operands: int) -> str:
         return (f"to {peer}, {third} bytes of {_place(second)}" if kind == SEND else
                 f"{third} bytes from {peer} into {_place(second)}")
     if operation == Instruction.NOTE:
-        return PhaseRecorder.activity(second).name.lower()
+        return Activity(second & (1 << PHASE_BITS) - 1).name.lower()
     if operation in (Instruction.START, Instruction.AWAIT):
         return f"batch {first}"
     return f"from {code.ways[first].peer}" if operation == Instruction.TAKEN else ""

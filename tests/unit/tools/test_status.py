@@ -19,7 +19,7 @@ from hpccoll.guard.comm_table import CommTable
 from hpccoll.guard.job_status import LAYOUT, SLOT_BYTES
 from hpccoll.guard.rank_status import waiting_status
 from hpccoll.machine.processes import this_process
-from hpccoll.runtime.events.call_log import HASHES, LOG_BYTES, NUMBER, STARTS, Log
+from hpccoll.runtime.events.call_log import LOG_BYTES, NUMBER, Log
 from hpccoll.runtime.planning.description import Description
 from hpccoll.tools import status
 from hpccoll.transport.shm import job_file, mapping
@@ -31,8 +31,8 @@ PART = -(-LOG_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
 
 def begin(log, number):
     log.describe(CALL.call_hash(), CALL)
-    log.words[HASHES + number], log.words[NUMBER] = CALL.call_hash(), number
-    log.words[STARTS + number] = time.monotonic_ns() - 3 * 10 ** 9
+    log.write_start(number, CALL.call_hash(), time.monotonic_ns() - 3 * 10 ** 9)
+    log.words[NUMBER] = number
 
 
 @pytest.fixture
@@ -86,7 +86,8 @@ def test_ranks_that_disagree(job):
               "r+b") as file:
         log = Log(mapping.map_file(file.fileno(), LOG_BYTES, PART))
     log.describe(other.call_hash(), other)
-    log.words[HASHES + 7], log.words[NUMBER] = other.call_hash(), 7
+    log.write_start(7, other.call_hash())
+    log.words[NUMBER] = 7
     verdict, = status.read_jobs()[0].verdict
     assert verdict.startswith("grid: ranks disagree on operator in blocking call 7: rank 0: sum")
 
