@@ -25,7 +25,7 @@ SHARED: dict[str, type[ExchangeError]] = {
         ExchangeError, ExchangeMismatch, ExchangeStall, NonFiniteArray, RankFailed)}
 #: Shortest time between two queries of a rank about one stall, and the first one before a report
 #: or error, in seconds: on a busy machine answers take long. Longest time between two polls.
-AGAIN, AHEAD, POLL = 1.0, 5.0, 0.25
+AGAIN, AHEAD, POLL = 1.0, 3.0, 0.25
 #: Seconds between two polls of notices, which take longer than a test of a request.
 PAUSE = 100e-6
 
@@ -62,7 +62,6 @@ class FailurePropagation:
             elif self.failure is None:
                 kind, text, arrays, ranks = notice.data
                 self.failure = SHARED[kind](text, tuple(arrays), tuple(ranks))
-                self.stall_inspector.clear()
         return heard
 
     def fail(self, error: BaseException) -> None:
@@ -84,7 +83,6 @@ class FailurePropagation:
                 ranks = getattr(error, "ranks", ()) or ranks
             self.failure = RankFailed(text, arrays, ranks)
             self.failure.__cause__ = error
-        self.stall_inspector.clear()
         self.control.send_to_others(FAILED, [kind, text, arrays, ranks])
 
     def check(self) -> None:
