@@ -16,10 +16,10 @@ PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
     "C": 6873,
-    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2613, "comm": 4884, "config": 320,
-    "cuda": 2597, "errors": 582, "explain": 1306, "guard": 2700, "hpccoll": 536, "ir": 2092,
+    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2617, "comm": 4884, "config": 320,
+    "cuda": 2597, "errors": 582, "explain": 1306, "guard": 2702, "hpccoll": 536, "ir": 2092,
     "jax": 736, "keras": 273, "machine": 867, "measure": 2697, "proof": 1278, "runtime": 3980,
-    "simulator": 3352, "testing": 816, "tools": 5217, "torch": 3659, "training": 7656,
+    "simulator": 3352, "testing": 816, "tools": 5210, "torch": 3659, "training": 7656,
     "transport": 1481, "tune": 2091}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {

@@ -24,8 +24,12 @@ def command(job: str, json_path: str | None) -> None:
     hpccoll status
     srun --jobid 4711 --overlap --ntasks-per-node 1 hpccoll status 4711
     """
+    import mpi4py
+
     from hpccoll.cli.options import check_outputs, write_text
+    mpi4py.rc.initialize = False  # this program is no rank
     from hpccoll.tools import status
+    from hpccoll.units import count_text
     check_outputs(json_path, None)
     found = status.read_jobs(job)
     if json_path is not None:
@@ -34,5 +38,6 @@ def command(job: str, json_path: str | None) -> None:
     if not found:
         click.echo("no job with ranks of hpccoll on this node")
     for one in found:
-        click.echo("\n".join((f"job {one.key}: {len(one.ranks)} ranks on this node",
-                              *(f"  {line}" for line in one.ranks), *one.verdict)))
+        head = [f"job {one.key}: {count_text(len(one.ranks), 'rank')} on this node"]
+        click.echo("\n".join((*(head if one.ranks else []), *(f"  {line}" for line in one.ranks),
+                              *one.verdict)))

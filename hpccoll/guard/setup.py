@@ -291,6 +291,8 @@ class SetupCall(Meeting, Monitor):
 
     def give_up(self, call: Meeting, error: HpccollError) -> str:
         """See :class:`Monitor`."""
+        if self.has_returned():
+            return ""
         self.fail(error)
         return exit_text(error, self.rank, self.title, main_site())
 

@@ -17,26 +17,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-import mpi4py
 import numpy
 
-mpi4py.rc.initialize = False  # this program is no rank, also on a machine where none can start
-
-from hpccoll.errors import ArgumentError, HpccollError  # noqa: E402
-from hpccoll.guard.comm_table import CommEntry, CommTable  # noqa: E402
-from hpccoll.guard.diagnosis import judge  # noqa: E402
-from hpccoll.guard.job_status import LAYOUT, SLOT_BYTES  # noqa: E402
-from hpccoll.guard.rank_status import (  # noqa: E402
-    NATIVE,
-    WAITING,
-    RankActivity,
-    RankStatus,
-)
-from hpccoll.machine.processes import Process, parent_of  # noqa: E402
-from hpccoll.runtime.events.call_log import LOG_BYTES, SOME_TIME, Log  # noqa: E402
-from hpccoll.transport.shm.job_file import read_slots  # noqa: E402
-from hpccoll.transport.shm.mapping import DIRECTORY, PREFIX, check_private  # noqa: E402
-from hpccoll.units import ranks_text, time_text  # noqa: E402
+from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.guard.comm_table import CommEntry, CommTable
+from hpccoll.guard.diagnosis import judge
+from hpccoll.guard.job_status import LAYOUT, SLOT_BYTES
+from hpccoll.guard.rank_status import NATIVE, WAITING, RankActivity, RankStatus
+from hpccoll.machine.processes import Process, parent_of
+from hpccoll.runtime.events.call_log import LOG_BYTES, SOME_TIME, Log
+from hpccoll.transport.shm.job_file import read_slots
+from hpccoll.transport.shm.mapping import DIRECTORY, PREFIX, check_private
+from hpccoll.units import ranks_text, time_text
 
 #: Start of the link of a job's file in ``/proc/PID/fd``.
 JOB_FILE = f"{DIRECTORY}/{PREFIX}job-"
