@@ -71,3 +71,8 @@ class ContractError(HpccollError, RuntimeError):
         missing = f"; no report from {rank_list(absent)}" if absent else ""
         super().__init__(f"ranks disagree on {self.field} in {call}: {calls}{missing}; make the "
                          "same call on all ranks")
+
+    def add(self, hint: str) -> None:
+        """Add a hint about the cause to the message, if it is not empty."""
+        if hint:
+            self.args = f"{self.args[0]}; {hint}",
