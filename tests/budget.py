@@ -16,29 +16,29 @@ PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
     "C": 7177,
-    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2584, "comm": 4690, "config": 320,
-    "cuda": 2593, "errors": 578, "explain": 1306, "guard": 2776, "hpccoll": 536, "ir": 2092,
-    "jax": 736, "keras": 273, "machine": 864, "measure": 2942, "proof": 1278, "runtime": 3871,
-    "simulator": 3352, "testing": 816, "tools": 4964, "torch": 3659, "training": 7683,
-    "transport": 1429, "tune": 2091}
+    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2644, "comm": 4690, "config": 320,
+    "cuda": 2593, "errors": 578, "explain": 1324, "guard": 2776, "hpccoll": 536, "ir": 2092,
+    "jax": 736, "keras": 273, "machine": 864, "measure": 2942, "proof": 1284, "runtime": 3871,
+    "simulator": 3352, "testing": 816, "tools": 4996, "torch": 3659, "training": 7683,
+    "transport": 1429, "tune": 2094}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
     "benchmarks": (1482, 15),
     "cluster": (1325, 12),
     "contract": (907, 6),
-    "doc": (2346, 30),
+    "doc": (2353, 30),
     "fault": (1857, 13),
     "golden": (227, 2),
     "gpu": (750, 7),
     "law": (386, 5),
-    "mpi": (16853, 95),
+    "mpi": (16864, 95),
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
     "support": (6571, 48),
     "tests": (1997, 9),
     "uncompiled": (94, 2),
-    "unit": (34755, 194)}
+    "unit": (34807, 194)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

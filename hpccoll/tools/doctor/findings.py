@@ -20,10 +20,12 @@ from hpccoll.units import count_text, ranks_text, size_text
 #: or not as intended; ``note`` - information; ``ok``.
 ERROR, WARNING, NOTE, OK = "error", "warning", "note", "ok"
 LEVELS = ERROR, WARNING, NOTE, OK
-#: Options of the launchers of :func:`hpccoll.machine.launcher.launcher` that bind ranks.
-BINDS = (("srun", "srun --cpu-bind=cores with --cpus-per-task"),
-         ("mpiexec (MPICH", "mpiexec -bind-to core"), ("mpiexec (Open", "mpiexec --bind-to core"),
-         ("mpiexec (HPE", "mpiexec --cpu-bind core"), ("flux", "flux run --cores-per-task"))
+#: Commands of the launchers of :func:`hpccoll.machine.launcher.launcher` that bind ranks.
+BINDS = (("srun", "srun --cpu-bind=cores --cpus-per-task=1 python program.py"),
+         ("mpiexec (MPICH", "mpiexec -bind-to core -n {} python program.py"),
+         ("mpiexec (Open", "mpiexec --bind-to core -n {} python program.py"),
+         ("mpiexec (HPE", "mpiexec --cpu-bind core -n {} python program.py"),
+         ("flux", "flux run --cores-per-task=1 -n {} python program.py"))
 #: Seconds of compilation of a process that are reported.
 NOTED_SECONDS = 0.05
 #: Bytes of shared memory below which large messages may not fit.
@@ -92,6 +94,13 @@ def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
             yield Finding(WARNING, "hpccoll",
                           f"{describe_hidden(package, there)}: small collectives are several "
                           "times slower in the Python executor", REMEDY, ranks)
+    bare = tuple(each.rank for each in facts if _is_uncompiled(each) and not each.hides)
+    if bare:
+        yield Finding(WARNING, "hpccoll", "nothing is compiled: the MPI library runs the calls on "
+                      "a node, at its own speed, and algorithms that you request run in Python, 10 "
+                      "to 20 times as slow as compiled",
+                      "install a C compiler (apt install gcc, module load gcc), then hpccoll "
+                      "again: pip install --force-reinstall --no-deps .", bare)
     slow = tuple(each.rank for each in facts if each.compile_seconds > NOTED_SECONDS)
     if slow:
         seconds = max(each.compile_seconds for each in facts)
@@ -99,6 +108,11 @@ def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                                         "processor time: Python cannot store bytecode",
                       "unset PYTHONDONTWRITEBYTECODE, or install hpccoll as a wheel: pip install .",
                       () if len(slow) == len(facts) else slow)
+
+
+def _is_uncompiled(rank: RankFacts) -> bool:
+    return (rank.versions.get("executor") == "python"
+            and rank.variables.get("HPCCOLL_EXECUTOR") != "python")
 
 
 def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -213,8 +227,9 @@ def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def _binding_option(first: RankFacts) -> str:
-    """Return the option of the launcher that binds each rank to its own processor."""
-    return next((remedy for name, remedy in BINDS if first.launcher.startswith(name)),
+    """Return the command of the launcher that binds each rank to its own processor."""
+    return next((remedy.format(first.size) for name, remedy in BINDS
+                 if first.launcher.startswith(name)),
                 "use the launcher's option: srun --cpu-bind=cores, mpiexec --bind-to core")
 
 
@@ -255,7 +270,7 @@ def memory(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                 f"/proc/sys/kernel/yama/ptrace_scope is {scope}; 0 allows it" if scope > 0 else
                 "in a container allow it with --cap-add=SYS_PTRACE"), single)
     if any(each.shared for each in facts) and not (without or little or single):
-        yield Finding(OK, "memory", "ranks of a node share memory and read each other's")
+        yield Finding(OK, "memory", "ranks on one node exchange data through memory")
 
 
 def load(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -289,7 +304,7 @@ def recovery(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 def rules(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     """Check that the built-in rules were measured in such a job."""
-    if not all(each.ruled for each in facts):
+    if not all(each.ruled for each in facts) and not any(map(_is_uncompiled, facts)):
         yield Finding(NOTE, "tuning", "hpccoll's rules were measured in other places: the MPI "
                       "library runs most calls until a long job has measured some",
                       "hpccoll tune --quick with the ranks of your jobs takes a minute, without "
