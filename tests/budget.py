@@ -26,7 +26,7 @@ TEST_BUDGET = {
     "benchmarks": (1482, 15),
     "cluster": (1325, 12),
     "contract": (907, 6),
-    "doc": (2353, 30),
+    "doc": (2362, 30),
     "fault": (1857, 13),
     "golden": (227, 2),
     "gpu": (750, 7),
