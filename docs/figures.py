@@ -575,7 +575,8 @@ def applications_differences() -> Iterator[str]:
 
 
 BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
-    "machine": machine, "disturbed": disturbed, "summary": summary, "claims": claims, "allreduce": allreduce,
+    "machine": machine, "disturbed": disturbed, "summary": summary, "claims": claims,
+    "allreduce": allreduce,
     "worst-and-best": worst_and_best, "executors": executors,
     "registered": registered, "forms": forms, "loops": loops,
     "training-summary": training_summary, "training-calls": training_calls,
