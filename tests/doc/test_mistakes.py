@@ -42,8 +42,10 @@ def shown(output, folder):
     """The texts of the ranks, without what the launcher adds and Python's marks."""
     lines = [line for line in output.replace(f"{folder}/", "").splitlines()
              if line.strip("^~ ") and not line.startswith(("Abort(", "MPICH: "))]
-    ranks = [f"Traceback{text}" for text in "\n".join(lines).split("Traceback")[1:]]
-    return {text.rstrip() for text in ranks}, len(ranks)
+    # Which algorithm would have run depends on the machine, and a rank that has left has no line.
+    text = re.sub(r", \w+(?: k=\d+)?(?: at x.py:7)?\)", ", ALGORITHM)", "\n".join(lines))
+    ranks = text.split("Traceback")[1:]
+    return {f"Traceback{text.rstrip()}" for text in ranks}, len(ranks)
 
 
 @pytest.mark.skipif(all(each.name != "mpich" for each in distributions()),
@@ -62,7 +64,5 @@ def test_mistakes_are_shown_as_in_the_file(job, capture, tmp_path, request):
             found[way], = texts
         assert found["python"] == found["hpccoll run"]
         assert not re.search(r"/hpccoll/|direct cause|During handling", found["python"])
-        # Which algorithm would have run depends on the machine.
-        text = re.sub(r", \w+(?: k=\d+)? at x.py", ", ALGORITHM at x.py", found["python"])
-        parts.append(f"# {title}\n{text}\n")
+        parts.append(f"# {title}\n{found['python']}\n")
     compare(HERE / "mistakes.txt", "\n".join(parts), request)
