@@ -43,7 +43,8 @@ def shown(output, folder):
     lines = [line for line in output.replace(f"{folder}/", "").splitlines()
              if line.strip("^~ ") and not line.startswith(("Abort(", "MPICH: "))]
     # Which algorithm would have run depends on the machine, and a rank that has left has no line.
-    text = re.sub(r", \w+(?: k=\d+)?(?: at x.py:7)?\)", ", ALGORITHM)", "\n".join(lines))
+    text = re.sub(r"^(  rank.*), \w+(?: k=\d+)?(?: at x.py:7)?\)$", r"\1, ALGORITHM)",
+                  "\n".join(lines), flags=re.MULTILINE)
     ranks = text.split("Traceback")[1:]
     return {f"Traceback{text.rstrip()}" for text in ranks}, len(ranks)
 
