@@ -437,6 +437,17 @@ def test_explain_is_short_unless_asked_for_detail(world):
     assert "supported" in detail and max(map(len, brief.splitlines())) <= 140
 
 
+def test_explain_answers_only_what_it_knows(world):
+    comm = hpccoll.Comm(world.Dup())
+    before = comm.explain("allreduce", "4M").splitlines()[0]
+    assert ("not known yet; read comm.layout on all ranks first" in before) == (comm.size > 1)
+    assert comm.layout.size == comm.size
+    known = comm.explain("allreduce", "4M").splitlines()[0]
+    comm.barrier()
+    assert "(" in known and comm.explain("allreduce", "4M").splitlines()[0] == known
+    comm.Free()
+
+
 def test_explain_and_layout(world):
     text = world.explain("allreduce", 4 << 20)
     assert "allreduce" in text and "ring" in text and "native" in text

@@ -247,7 +247,7 @@ def test_nothing_is_saved_beside_a_busy_process_but_by_force(monkeypatch, path, 
     ran = tune(*words)
     said = " ".join(ran.stdout.replace("#", "").split())
     assert ran.exit_code == 1 and not os.path.exists(path)
-    reason = re.search(r"not saved: other processes used \d+ % of the cores while tune", said)
+    reason = re.search(r"nothing saved: other processes used \d+ % of the cores while tune", said)
     assert bool(reason) == (WORLD.rank == 0)
     assert "written to" not in said
     WORLD.Barrier()

@@ -123,6 +123,12 @@ class RankFacts:
     compile_seconds: float = 0.0
     slurm: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_uncompiled(self) -> bool:
+        """True if calls run in Python, and not because ``HPCCOLL_EXECUTOR`` says so."""
+        return (self.versions.get("executor") == "python"
+                and self.variables.get("HPCCOLL_EXECUTOR") != "python")
+
 
 def local_facts(environ: Mapping[str, str] = os.environ) -> RankFacts:
     """Return the facts of a rank that need no communication."""

@@ -266,11 +266,14 @@ def test_columns_give_way_together_and_are_named():
     assert wide.hidden == [] and wide.left_out() == ""
 
 
-def test_a_long_name_loses_its_middle():
-    line = FittedTable(COLUMNS[:3], ROWS, 60).lines()[2]
-    assert "recursive" in line and "=65536" in line
-    line = FittedTable([Header("x", right=False)] * 3, [["y" * 50] * 3], 60).lines()[1]
-    assert len(line) <= 60 and "\N{HORIZONTAL ELLIPSIS}" in line
+def test_after_a_long_name_a_row_continues_below():
+    lines = FittedTable(COLUMNS[:3], ROWS, 60).lines()
+    assert ROWS[1][1] in lines[2]
+    table = FittedTable([Header("x", right=False), Header("y")], [["x" * 50, "12 us"]], 60)
+    table.widths[0] = 12
+    assert table.lines()[1:] == ["  " + "x" * 50, " " * 16 + "12 us"]
+    said = FittedTable([Header("x"), Header("y", right=False)], [["1", "word " * 20]], 60).lines()
+    assert all(len(line) <= 60 for line in said) and " ".join(said).count("word") == 20
 
 
 def test_full_is_as_wide_as_it_is():
@@ -286,7 +289,7 @@ def test_a_column_that_fits_takes_the_room_of_one_that_does_not():
 
 def test_rows_one_by_one_keep_the_width():
     table = FittedTable([Header("size", least=8), Header("name", right=False, least=10)], width=60)
-    assert {len(table.head), len(table.line(["8 B", "x" * 30], marked=True))} == {16, 22}
+    assert len(table.head) == 16 and "x" * 30 in table.line(["8 B", "x" * 30], marked=True)
     assert table.line(["8 B", "ring"]) == "       8 B  ring"
 
 

@@ -69,6 +69,15 @@ def test_a_clone_that_hides_what_is_installed_is_told():
     assert "/env/hpccoll has them" in found.what and "pip install -e" in found.remedy
 
 
+def test_an_installation_without_compiled_parts_is_a_warning_with_price_and_remedy():
+    python = {"versions": {**rank(0).versions, "executor": "python"}, "ruled": False}
+    found = one(job(**python))
+    assert found.level == WARNING and "nothing is compiled" in found.what
+    assert "10 to 20 times" in found.what and "gcc" in found.remedy
+    assert [each.topic for each in bad(job(**python, variables={
+        "HPCCOLL_EXECUTOR": "python", "OMP_NUM_THREADS": "1"}))] == ["tuning"]  # as requested
+
+
 def test_processes_that_compile_hpccoll_are_reported_with_the_cost():
     assert not bad(job(compile_seconds=0.01))
     found = one(job(compile_seconds={1: 0.37}))
@@ -176,6 +185,7 @@ def test_binding(processors, level, what, ranks):
 def test_remedies_are_for_this_launcher_and_library(launcher, mpi, wanted, unwanted):
     facts = job(processors=(0, 1, 2, 3), launcher=launcher, mpi=mpi)
     assert wanted in one(facts).remedy and unwanted not in one(facts).remedy
+    assert one(facts).remedy.endswith("python program.py")  # the whole command
     crowded = one(job(processors=(0,), launcher=launcher, mpi=mpi)).remedy
     assert "1 processor per node" in crowded
     assert ("mpi_yield_when_idle" in crowded) is mpi.startswith("Open")
