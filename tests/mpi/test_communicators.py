@@ -200,11 +200,7 @@ def test_cartesian(world):
 
 @pytest.mark.mpi(min_size=3)
 def test_grids_that_leave_ranks_over(world):
-    """MPICH says the group of all ranks for such a grid, and the names of ranks came from it.
-
-    The other uses of groups of communicators: the ranks of flight records and of profiles (below),
-    the test for spawned processes, dead ranks of the library's, and Horovod's process sets.
-    """
+    """MPICH says the group of all ranks for such a grid, and the names of ranks came from it."""
     back = world.Split(0, -world.rank)
     ranks = list(reversed(range(world.size)))[:-1]
     ring = [(place + 1) % len(ranks) for place in range(len(ranks))]
@@ -232,10 +228,7 @@ def test_grids_that_leave_ranks_over(world):
 
 @pytest.mark.parametrize("use", ["calls", "exchange", "sharded"])
 def test_communicators_of_our_own_copy_no_attribute(use):
-    """A program's callbacks run for its own calls only, and its values have one owner.
-
-    JAX's, Keras's, DDP's, Horovod's and the profile's communicators are made in the same way.
-    """
+    """A program's callbacks run for its own calls only, and its values have one owner."""
     calls, key = [], MPI.Comm.Create_keyval(lambda comm, key, value: calls.append("copy") or value,
                                             lambda comm, key, value: calls.append("delete"))
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Split(0, MPI.COMM_WORLD.rank))

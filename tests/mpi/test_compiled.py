@@ -40,11 +40,7 @@ def test_arrays_that_are_new_in_every_call_need_no_preparation(world, monkeypatc
 
 
 def walk(call, array):
-    """The files of the package that an array passes on its way into the compiled plan, in order.
-
-    These are the files of the functions that run when the plan starts, and of those that return
-    a new object for the array: a buffer or a call.
-    """
+    """The files of the package that an array passes on its way into the compiled plan, in order."""
     files, address = [], MPI.Get_address(array)
 
     def stands_for(value):

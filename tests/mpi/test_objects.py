@@ -298,12 +298,7 @@ def test_other_picklers(world):
 
 @pytest.mark.parametrize("known", [False, True])
 def test_messages_of_our_own_do_not_go_through_the_pickler_of_the_program(known):
-    """JSON knows no bytes and no exceptions, and turns a tuple into a list.
-
-    Set-up, its comparison of settings, the search for a tuning table, shared memory, plans whose
-    counts the root knows, gather, scatter and errors send objects of ours. Data paths of devices,
-    NCCL's groups, the probe and profiles use the same communicators.
-    """
+    """JSON knows no bytes and no exceptions, and turns a tuple into a list."""
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup(), tuning="off")
     rank, size = comm.rank, comm.size
     if known:

@@ -25,10 +25,7 @@ RANK, SIZE = WORLD.rank, WORLD.size
 
 @pytest.fixture
 def unruled(monkeypatch, tmp_path):
-    """A place without rules, in a job that has time; returns the path of its table.
-
-    A survey finds what it does on an idle machine: the last candidate is the fastest.
-    """
+    """A place without rules, in a job that has time; returns the path of its table."""
     cache, place = WORLD.bcast(tmp_path), hpccoll.Comm(WORLD.Dup())
     assert place.layout
     context = existing_context(place)

@@ -1,7 +1,4 @@
-"""Small calls on device memory by kept host memory: how many steps, what stays, how they fail.
-
-Their results: ``devices`` of ``test_calls.py``.
-"""
+"""Small calls on device memory by kept host memory: how many steps, what stays, how they fail."""
 
 import gc
 import threading

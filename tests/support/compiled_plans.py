@@ -14,13 +14,7 @@ ITEMSIZE = 4
 
 
 def text_of(schedule: Schedule, rank: int, nbytes: int | None) -> str:
-    """The instructions of a rank for blocks of one size: of one element, or ``nbytes`` in all.
-
-    Ranks of other outermost groups of the layout, if there is one, are on other nodes.
-
-    Raises:
-        ArgumentError: there is no such rank, or a compiled plan cannot say what the rank does.
-    """
+    """The instructions of a rank for blocks of one size: of one element, or ``nbytes`` in all."""
     if not 0 <= rank < schedule.size:
         raise ArgumentError("rank", f"there is no rank {rank} among {schedule.size}")
     collective = schedule.collective

@@ -357,10 +357,7 @@ def test_without_cupy_it_is_the_native_methods_business(monkeypatch):
 
 @pytest.fixture
 def elsewhere(monkeypatch):
-    """Two devices, and an array of the one that is not current, whose caller uses stream 0.
-
-    That is PyTorch's default stream; its number says nothing of a device.
-    """
+    """Two devices, and an array of the one that is not current, whose caller uses stream 0."""
     def made(cuda_aware):
         monkeypatch.setattr(device, "_stream_of", lambda obj, array, cupy: (
             cupy.cuda.ExternalStream(0, array.device.id), True))

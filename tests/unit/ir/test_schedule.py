@@ -429,10 +429,8 @@ def test_a_comparison_has_one_result_for_all_sizes_or_none():
 
 
 def block_sizes(made, rank, source):
-    """Sizes of the blocks of a vector, of the one of equal blocks, or one per rank; their layout.
-
-    The layout is a function of the sizes, which may be symbols.
-    """
+    """Sizes of the blocks of a vector, of the one of equal blocks, or one per rank; their
+    layout."""
     size, name = made.size, made.collective.name
     for in_place in (False, True):
         if made.collective.payload == "vector":
@@ -474,10 +472,7 @@ def lowered_at(program, sizes):
 
 
 def check_any_size(made, rank, counts, layout, segments, each):
-    """Compare what is lowered and encoded for any size with that for some.
-
-    ``counts`` are the elements of the last segment of each block, ``each`` those of the others.
-    """
+    """Compare what is lowered and encoded for any size with that for some."""
     step, program, numbers = Size.of(len(counts)), made.program(rank), [*counts, each]
     general, special = (cut_into(program, layout(blocks), segments, one) for blocks, one in (
         ([Size.of(block) + (segments - 1) * step for block in range(len(counts))], step),

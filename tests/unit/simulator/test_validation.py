@@ -165,10 +165,8 @@ def test_what_was_written_by_hand(call, wrong):
 
 
 def test_a_machine_file_that_does_not_fit_is_said_not_to():
-    """As calibrated on a busy machine: all times are 100 times too long, and every pick is right.
-
-    Fails where only picks are counted: "5 of 5 sizes" was once all that was said.
-    """
+    """As calibrated on a busy machine: all times are 100 times too long, and every pick is
+    right."""
     times = [ComparedTimes("allreduce", n, name, t, t) for n, name, t in
              ((8, "ring", 2e-5), (8, "pat", 1e-5), (64, "ring", 2e-4), (64, "pat", 1e-4))]
     slow = [c._replace(simulated=100 * c.measured) for c in times]

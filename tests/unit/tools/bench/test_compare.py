@@ -48,10 +48,7 @@ def test_regressions_are_found(tmp_path):
 
 
 def test_where_native_moved_nothing_is_compared(tmp_path):
-    """Two runs of one program, the second on a busy machine: native itself is 4.9 times slower.
-
-    Fails where native is a candidate like others: that was once 'regressions: 4 of 4', or none.
-    """
+    """Two runs of one program, the second on a busy machine: native itself is 4.9 times slower."""
     old = written(tmp_path / "a.json", OLD)
     new = written(tmp_path / "b.json", {
         key: median * (4.9 if key[:2] == ("allreduce", 8) else 1) for key, median in OLD.items()})
