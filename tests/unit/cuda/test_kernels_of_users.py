@@ -1,6 +1,5 @@
 """Operators of the program's own on device memory: in order, in one pass, as the host has them."""
 
-from itertools import product
 from types import SimpleNamespace
 
 import numpy
@@ -213,21 +212,4 @@ def test_staged_calls_use_the_function_of_the_host():
         source, sink = (cupy.asarray(numpy.ones(5, "f4")) for _ in range(2))
         call = on_host(resolve.allreduce(2, 0, source, sink, op))
         assert call.sink is not None and call.sink.namespace is numpy and call.op is op
-    op.Free()
-
-
-def test_bits_are_those_of_the_host():
-    f4, op = numpy.dtype("f4"), hpccoll.Op.Create(hypot, device="sqrtf(a * a + b * b)")
-    host = kernel_for(op, f4, datatype_of(f4), numpy)
-    with installed(True) as cupy:
-        made = kernel_for(op, f4, datatype_of(f4), cupy)
-        for count, shift in product((0, 1, 40, 1009), (0, 1)):
-            pair = [numpy.random.default_rng(seed).random(count, "f4") for seed in (1, 2)]
-            wanted = numpy.empty(count, "f4")
-            host(*pair, wanted)
-            arrays = [cupy.empty(count + shift, "f4")[shift:] for _ in range(3)]
-            for array, one in zip(arrays, pair):
-                array[...] = cupy.asarray(one)
-            made(*arrays)
-            assert cupy.asnumpy(arrays[2]).tobytes() == wanted.tobytes()
     op.Free()

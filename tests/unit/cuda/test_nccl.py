@@ -10,7 +10,7 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.calls import resolve
-from hpccoll.cuda import nccl, nccl_group
+from hpccoll.cuda import nccl
 from hpccoll.cuda.nccl import (
     Member,
     has_mps,
@@ -23,7 +23,7 @@ from hpccoll.cuda.nccl import (
 from hpccoll.cuda.stream_ordered import as_resident, queue_of
 from support.gpu.device import installed
 from support.gpu.nccl_world import NcclRanks, dtype_of, world
-from support.gpu.streams import CudaError, Devices
+from support.gpu.streams import Devices
 
 
 # What NCCL has of MPI's types and operators, and its version
@@ -226,41 +226,6 @@ def test_ranks_without_data_call_nothing(method):
         only = [[0, 0, 5], [0, 0, 0], [0, 0, 0]] if method.startswith("all") else [[0, 0, 5]] * 3
         assert not make(ranks, method, only)  # some ranks have nothing to send or to receive
         assert machine.calls["send"] == machine.calls["recv"] >= 1
-
-
-#: Broken variants: what is replaced in the module, by what, and a method that they break.
-BROKEN = {
-    "equal blocks": ("_blocks", lambda buffer, size: {} if buffer is None else {
-        rank: (nccl_group.at(buffer, rank * (buffer.count // size)), buffer.count // size)
-        for rank in range(size)}, "alltoallv", False),
-    "blocks one after the other": ("_blocks", lambda buffer, size: {} if buffer is None else {
-        rank: (nccl_group.at(buffer, sum(buffer.counts[:rank])), count)
-        for rank, count in enumerate(buffer.counts)}, "scatterv", False),
-    "an own block that is transferred in place": (
-        "_exchange", lambda group, stream, sends, receives, skipped=None, real=(
-            nccl_group._exchange): real(group, stream, sends, receives), "allgatherv", True),
-    "a whole buffer for the root alone": (
-        "_whole", lambda buffer, peers: {} if buffer is None else {
-            0: (nccl_group.at(buffer), buffer.count)}, "gatherv", False),
-}
-
-
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_broken_variant_is_caught(what, monkeypatch):
-    name, instead, method, in_place = BROKEN[what]
-    sizes = [[2, 3, 4], [3, 5, 1], [4, 1, 6]]
-
-    def found():
-        _, installing = world(3)
-        with installing as cupy:
-            try:
-                return make(NcclRanks(cupy, 3), method, sizes, in_place=in_place)
-            except CudaError as error:
-                return str(error)
-
-    assert not found()
-    monkeypatch.setattr(nccl_group, name, instead)
-    assert found()
 
 
 # Who can make an NCCL communicator

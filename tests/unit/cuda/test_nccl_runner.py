@@ -9,9 +9,8 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.calls.facts import CallFacts
 from hpccoll.comm.devices import choose_across_nodes
-from hpccoll.cuda.nccl_runner import Nccl, groups_of
+from hpccoll.cuda.nccl_runner import Nccl
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError, BufferArgumentError
-from hpccoll.ir.topology import Topology
 from hpccoll.runtime.attributes import existing_context
 from support.gpu.device import installed
 from support.gpu.streams import Devices
@@ -241,12 +240,6 @@ def test_it_is_explained(comm):
     with comm.using(allreduce="nccl+leader"):
         assert "reduce by NCCL to the first rank" in comm.explain("allreduce", "1M")
     assert "nccl" not in comm.explain("allreduce", "1M", detail=True)
-
-
-def test_groups_of_a_layout():
-    assert groups_of(Topology.parse("2x2@0,2,1,3")) == [[0, 2], [1, 3]]
-    assert groups_of(Topology.parse("2x2x2"))[3] == [6, 7]
-    assert groups_of(Topology.parse("3,1")) == [[0, 1, 2], [3]]
 
 
 def test_the_algorithm_across_is_ours():

@@ -7,7 +7,7 @@ import pytest
 from hpccoll.algorithms import schedule
 from hpccoll.ir.collectives import IN, OUT, TMP, block_counts
 from hpccoll.ir.in_network import in_network
-from hpccoll.ir.schedule import LEFT, RIGHT, Program, at, copy, recv, reduce, send
+from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
 from hpccoll.ir.wellformed import keys_of, program_of
 from hpccoll.proof.verifier import verify
 from hpccoll.testing import every
@@ -23,10 +23,6 @@ def ran(collective, *programs, sizes=(2,), scratch=(), in_place=False, nblocks=1
     made = schedule(collective, mine, len(programs), nblocks=nblocks)
     held = [program_of(made, rank) for rank in range(len(programs))]
     return run(made, held, list(sizes), in_place, Random(1))
-
-
-def swap(peer, side):
-    return [[TAKE], [send(peer, at(OUT, 0)), recv(peer, at(OUT, 0), reduce=side)]]
 
 
 @pytest.mark.slow
@@ -45,79 +41,6 @@ def test_the_table_is_right_as_written(size):
             assert found.right, (made.title, sizes, found.why)
             assert found.rank_order or not proof.rank_order, made.title
             assert found.identical or not proof.replicas_identical, made.title
-
-
-def test_sides_and_order():
-    assert ran("allreduce", swap(1, RIGHT), swap(0, LEFT)) == (True, True, True, "")
-    assert ran("allreduce", swap(1, LEFT), swap(0, LEFT))[:3] == (True, False, True)
-
-
-def test_grouping_shows():
-    early = [[TAKE], [send(1, at(OUT, 0)), recv(1, at(TMP, 0)), recv(2, at(TMP, 1)),
-                      send(2, at(OUT, 0)), reduce(at(TMP, 0), at(OUT, 0)),
-                      reduce(at(TMP, 1), at(TMP, 0)), copy(at(OUT, 0), at(TMP, 1))]]
-    late = [[TAKE], [recv(0, at(TMP, 0)), send(0, at(OUT, 0)), send(2, at(OUT, 0)),
-                     recv(2, at(TMP, 1)), reduce(at(OUT, 0), at(TMP, 1), RIGHT),
-                     reduce(at(OUT, 0), at(TMP, 0))]]
-    third = [[TAKE], [send(0, at(OUT, 0)), recv(1, at(TMP, 1)), recv(0, at(TMP, 0)),
-                      send(1, at(OUT, 0)), reduce(at(TMP, 1), at(TMP, 0)),
-                      reduce(at(OUT, 0), at(TMP, 1))]]
-    found = ran("allreduce", early, late, third, scratch=(0, 0))
-    assert found.right and found.rank_order and not found.identical
-
-
-@pytest.mark.parametrize("steps, why", [
-    ([send(1, at(OUT, 0)), recv(1, at(OUT, 0))], "meets another message"),
-    ([recv(1, at(OUT, 0), reduce=LEFT), recv(1, at(OUT, 0))], "meets another message"),
-    ([recv(1, at(OUT, 0), at(OUT, 0))], "names memory twice"),
-    ([recv(1, at(OUT, 0), at(OUT, 0), reduce=LEFT)], "names memory twice")])
-def test_memory_of_one_round(steps, why):
-    assert why in ran("allreduce", [[TAKE], steps], [[TAKE]]).why
-
-
-def test_a_receive_may_be_added_to():
-    pieces = [[recv(1, at(OUT, 0)), recv(1, at(OUT, 0), reduce=LEFT)]]
-    assert ran("reduce", pieces, [[send(0, at(IN, 0)), send(0, at(IN, 0))]]).why.endswith("wrong")
-    both = [[recv(1, at(OUT, 0)), recv(2, at(OUT, 0), reduce=LEFT)],
-            [reduce(at(OUT, 0), at(IN, 0))]]
-    assert ran("reduce", both, [[send(0, at(IN, 0))]], [[send(0, at(IN, 0))]]).right
-
-
-def test_sends_carry_what_was_there_before():
-    late = [[TAKE], [send(1, at(OUT, 0)), recv(1, at(OUT, 0), reduce=LEFT)]]
-    assert ran("allreduce", late, swap(0, LEFT)).right
-
-
-def test_sizes():
-    def other(rank):
-        return [[copy(at(OUT, 0), at(IN, 1)), copy(at(OUT, 1), at(IN, 0))]]
-    assert "sides of different sizes" in ran("allreduce", other(0), sizes=(1, 2), nblocks=2).why
-    give = [[send(1, at(IN, 0))]], [[recv(0, at(TMP, 0))]]
-    assert "of another size" in ran("allreduce", *give, sizes=(1, 2), nblocks=2, scratch=(1,)).why
-
-
-def test_overlapping_sides():
-    shift = [[copy(at(TMP, 0, 3), at(IN, 0, 3)), copy(at(TMP, 0, 2), at(TMP, 1, 3))]]
-    assert "overwrites a part" in ran("allreduce", shift, sizes=(1, 1, 1), nblocks=3,
-                                      scratch=(0, 1, 2)).why
-
-
-def test_deadlock_needs_no_buffering_to_show():
-    stuck = ([[TAKE], [send(1 - r, at(OUT, 0))], [recv(1 - r, at(OUT, 0), reduce=LEFT)]]
-             for r in (0, 1))
-    assert ran("allreduce", *stuck).why == "deadlock"
-
-
-def test_barriers_hold_everybody():
-    assert ran("barrier", [[send(1), recv(1)]], [[send(0), recv(0)]], sizes=()).right
-    assert "leaves before" in ran("barrier", [[send(1)]], [[recv(0)]], sizes=()).why
-    apart = ran("barrier", [[send(1)], [recv(1)]], [[recv(0)], [send(0)]], sizes=())
-    assert apart.right
-
-
-def test_output_that_nobody_wants():
-    found = ran("exscan", [[TAKE, send(1, at(IN, 0))]], [[recv(0, at(OUT, 0))]])
-    assert "must be left alone" in found.why
 
 
 @pytest.mark.slow
