@@ -85,12 +85,6 @@ def test_matrix_refuses(tmp_path, monkeypatch, words, problem):
     assert problem in ran.stderr and ran.stderr.count("\n") == 1
 
 
-def test_matrix_refuses_two_environments_of_one_name(tmp_path):
-    one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
-    ran = matrix("allreduce", "-e", one, "-e", one, "-o", str(tmp_path / "out"))
-    assert ran.exit_code == 2 and ran.stdout == "" and "one name" in ran.stderr
-
-
 def test_matrix_passes_repeated_options_on_and_measures_each_number_of_ranks_once(tmp_path):
     pytest.importorskip("matplotlib")
     one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")

@@ -9,7 +9,6 @@ pytest.importorskip("rich")
 
 from click.testing import CliRunner
 from simulate_step import command
-from step_simulator import sweep
 from step_simulator.catalog import MODELS, find
 from step_simulator.simulation import simulate_step
 
@@ -38,40 +37,6 @@ def test_several_are_a_table_of_at_most_a_hundred_columns():
     assert len(rows) == 3 * 2 * 2
     assert sum(row.startswith("4x1 8 MiB none 3 ") for row in rows) == 1
     assert sum(line.startswith("* 4x1") for line in lines) == 1 and "# simulated; hdr" in lines[1]
-
-
-@pytest.mark.parametrize("width", [80, 100, 140])
-def test_the_table_fits_and_says_what_its_columns_are(width, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    lines = call("--model", "resnet50", "--nodes", "1,2")
-    lines = lines.output.splitlines()
-    assert max(map(len, lines)) <= width and not any(line.endswith(" ") for line in lines)
-    assert any(line.startswith("# exposed: ") for line in lines)
-    assert not any(line.startswith("*") for line in lines)  # one step on each layout
-    assert ("a wider terminal also shows" in lines[-1]) is (width == 80)
-
-
-@pytest.mark.parametrize("more, asked, said", [
-    ((), 3, "interrupted: 1 of 3 steps are simulated\n"),
-    (("--compress", "bf16", "--break-even"), 1, "0 break-even rates found\n")])
-def test_ctrl_c_shows_the_steps_that_are_known(monkeypatch, more, asked, said):
-    def stopping(*words):
-        raise KeyboardInterrupt
-
-    def one(*words):
-        monkeypatch.setattr(sweep, "over_buckets", stopping)
-        return whole(*words)
-
-    whole = sweep.over_buckets
-    monkeypatch.setattr(sweep, "over_buckets", one)
-    monkeypatch.setattr(sweep, "break_even", stopping)
-    nodes = "1:4" if asked > 1 else "2"
-    done = call("--model", "resnet50", "--nodes", nodes, *more)
-    assert done.exit_code == 130 and done.stderr.endswith(said), done.stderr
-    assert ("1x1" in done.stdout) if asked > 1 else ("on 2 ranks" in done.stdout)
-    done = call("--model", "resnet50", "--nodes", nodes)  # at once
-    assert done.exit_code == 130 and done.stdout == ""
-    assert done.stderr == "hpccoll: simulate_step: interrupted\n"
 
 
 def test_the_assumed_rate_is_named_where_the_machine_has_no_gpus():

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from unit.explain.explained import FLAT, agree, lonely, swapped
+from unit.explain.explained import FLAT, agree
 
 from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError, HpccollError
@@ -34,13 +34,6 @@ def test_a_picture_is_drawn(tmp_path, collective, algorithm, size):
     path = tmp_path / "picture.svg"
     draw(schedule(collective, algorithm, size), path, nbytes=1 << 20)
     assert path.read_text(encoding="utf-8").rstrip().endswith("</svg>")
-
-
-def test_pictures_of_wrong_schedules_are_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
-    for number, build in enumerate((swapped, lonely)):
-        draw(schedule("allreduce", build, 2), tmp_path / f"{number}.png")
-        assert (tmp_path / f"{number}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_pictures_that_cannot_be_drawn(tmp_path):
@@ -75,18 +68,6 @@ def test_nodes_are_named_and_the_title_is_in_words():
     assert "allreduce by rails, 8 ranks, layout 2x4, 8 blocks" in texts
     assert "node 0" not in [text.get_text() for text in
                             plot_schedule(schedule("allreduce", "ring", 4)).axes[0].texts]
-
-
-@pytest.mark.parametrize("made", [
-    lambda: schedule("allreduce", "ring", 8), lambda: schedule("allgather", "bruck", 32)])
-def test_letters_can_be_read_in_a_page(made):
-    """No text is smaller than 8 pixels where the picture is 830 pixels wide."""
-    pytest.importorskip("matplotlib")
-    figure = plot_schedule(made())
-    pixels = 830 / figure.get_size_inches()[0] / 72
-    small = [text.get_text() for axes in figure.axes for text in axes.texts
-             if text.get_size() * pixels < 8]
-    assert not small
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
@@ -136,12 +117,6 @@ def test_formats_and_folders(tmp_path):
                           (tmp_path / "no" / "x.png", "cannot write")):
         with pytest.raises(ArgumentError, match=problem):
             plotting.check(str(path))
-
-
-def test_plotting_without_matplotlib_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(HpccollError, match=r"'hpccoll\[plot\]'"):
-        plotting.new_figure(1, 1)
 
 
 @pytest.mark.parametrize("low, high", [(0.7, 1.45), (0.7, 3.6), (0.9, 1.1), (0.01, 5), (0.7, 25)])

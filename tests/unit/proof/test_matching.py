@@ -206,12 +206,6 @@ def test_equal_histories_are_equal_symbols():
     assert symbols.leaves(symbols.combine(left, left), 4) == [one, two, three, one]
 
 
-def test_garbage_spoils_what_it_meets():
-    symbols = table()
-    one = symbols.contribution(0, 0, 0)
-    assert symbols.combine(one, GARBAGE) is symbols.combine(GARBAGE, one) is GARBAGE
-
-
 def test_swapped_operands_have_the_same_bits_and_another_association_has_not():
     symbols = table()
     one, two, three = (symbols.contribution(0, 0, rank) for rank in range(3))
@@ -222,13 +216,6 @@ def test_swapped_operands_have_the_same_bits_and_another_association_has_not():
     assert not symbols.associate_alike(left, right)
     assert symbols.associate_alike(one, one) and not symbols.associate_alike(one, two)
     assert not symbols.associate_alike(one, GARBAGE)
-
-
-def test_contributions_in_words():
-    symbols = table()
-    assert symbols.describe([symbols.contribution(2, 1, 3), symbols.contribution(0, 0, 1)]) == (
-        "rank 3's block 2, rank 1's block 0")
-    assert symbols.describe([symbols.contribution(0, 0, 0)] * 9).endswith("block 0 ...")
 
 
 def test_a_row_is_in_parts_only_between_common_ends():

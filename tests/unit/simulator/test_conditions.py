@@ -10,7 +10,6 @@ import hpccoll
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import ArgumentError, ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES, IN, OUT
-from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.schedule import Program, Schedule, at, copy, recv, send
 from hpccoll.ir.topology import Topology
@@ -27,7 +26,6 @@ from hpccoll.simulator.effort import (
     effort,
 )
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.symmetry import Symmetry
 
 # Late ranks, noise and work between rounds, by closed forms
 FLAT = Machine("flat", (Level("network", 1e-6, 1e-9),), 1e-10)
@@ -281,13 +279,6 @@ def test_repeats_and_routes_that_are_chosen_are_announced_for_few_ranks_too():
         told.clear()
 
 
-def test_one_rank_with_work_and_no_messages_is_told_of():
-    """Hundreds of moments and not one message: their part of none is no division by zero."""
-    made = simulate(schedule("reduce_scatter", "ring", 1), "1M", "hdr", segment_bytes=2048,
-                    conditions=SimulatedConditions(late="one:0:5us"))
-    assert made.messages == 0 and made.seconds > 0
-
-
 def test_a_pause_while_one_program_is_made_is_not_multiplied(monkeypatch):
     """A pause of a fifth of a second counted for all 100,000 programs: 20,000 s."""
     clock = iter([0, 0.2, *[1, 1.001] * 100])
@@ -382,20 +373,3 @@ def test_one_rank_that_does_something_else_is_not_folded():
     found = simulate(schedule("allgather", ring_but_one, 6), 6e4, SYMMETRY_FLAT)
     assert "each timed on its own" in found.folding
     assert found.seconds == pytest.approx(6 * (A + 1e4 * B))
-
-
-def test_symmetry_arithmetic():
-    symmetry = Symmetry((3, 4, 2), ("+", "^", "="))
-    paths = [NetworkPaths(Topology.parse("3x4x2")).path(r) for r in range(24)]
-    assert symmetry.order == 12
-    assert [symmetry.rank(path) for path in paths] == list(range(24))
-    assert list(symmetry.representatives()) == [0, 1]
-    assert symmetry.fixing_count((2,)) == 4
-    for path in paths:
-        there = symmetry.image_of(symmetry.representative_path(path), path)
-        assert there == path
-        for other in paths[::5]:
-            apart = symmetry.digit_difference(path, other)
-            assert all(symmetry.digit_difference(symmetry.image_of(path, by),
-                                                 symmetry.image_of(other, by)) == apart
-                       for by in paths[::7])

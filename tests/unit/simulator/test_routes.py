@@ -1,6 +1,5 @@
 """Messages on simulated wires: routes, traffic, fair shares, packing."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -11,7 +10,6 @@ from hpccoll.algorithms import schedule
 from hpccoll.algorithms.outside import load
 from hpccoll.errors import ArgumentError, ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES, OUT
-from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.order import lanes
 from hpccoll.ir.schedule import Program, Schedule, at, recv, send
@@ -20,7 +18,6 @@ from hpccoll.simulator import simulate
 from hpccoll.simulator.fair_share import fair_rates, new_rates
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.simulator.packed import pack
-from hpccoll.simulator.routes import Routes
 from hpccoll.simulator.shape_files import shape_from_text
 
 # Routes: what shares what, on shapes, rails and half-duplex ports, by closed forms
@@ -158,13 +155,6 @@ def test_rails_fold_where_folding_is_exact(layout, number, duplex):
         assert folded.seconds == pytest.approx(whole.seconds, rel=1e-9)
 
 
-def test_rails_that_are_no_groups_are_not_folded():
-    def by_groups(number, layout):
-        return Routes(rails(number), NetworkPaths(Topology.parse(layout))).by_groups
-    assert by_groups(2, "4x2x3") and by_groups(6, "4x2x3") and by_groups(1, "3,4")
-    assert not by_groups(3, "4x2x3") and not by_groups(2, "3,4") and not by_groups(2, "4x4")
-
-
 def test_half_duplex_ports_and_node_links():
     both = sends(2, [(0, 1), (1, 0)])
     port = Machine("m", (Level("network", ALPHA, 1 / RATE),))
@@ -263,15 +253,6 @@ def test_lanes_that_wait_for_ever():
         simulate(schedule("bcast", build, 2), 8, FLAT)
 
 
-# Max-min fair rates, and which of them change
-def test_fair_rates():
-    uses = [[(0, 1.0)], [(0, 1.0), (1, 1.0)], [(1, 1.0)], [(2, 2.0)]]
-    rates, held_by = zip(*fair_rates(uses, dict(enumerate([1.0, 2.0, 8.0]))))
-    assert rates == pytest.approx([0.5, 0.5, 1.5, 4.0])
-    assert held_by == (0, 0, 1, 2)
-    assert fair_rates([[]], {}) == [(math.inf, -1)]
-
-
 class Flow:
     """A message with a rate, as the event loop has them."""
 
@@ -326,23 +307,6 @@ def test_rates_that_are_kept_are_those_of_all_shared_anew(resources):
         assert shared.wrong() < 1e-9
 
 
-def test_a_change_is_not_looked_for_beyond_what_it_reaches():
-    """A chain of messages on full ports: none but those beside one that ends get other rates."""
-    ports = 1000
-    shared = Shared([1.0] * ports)
-    # Message k on ports k and k + 1: all of them depend on each other.
-    chain = [Flow([(k, 1.0), (k + 1, 1.0)]) for k in range(ports - 1)]
-    shared.change(chain)
-    assert shared.wrong() < 1e-9
-    shared.looked_at = 0
-    narrow = Flow([(500, 50.0)])
-    shared.change([narrow])
-    shared.change(end=[narrow])
-    assert shared.wrong() < 1e-9
-    print(f"{shared.looked_at} messages looked at, of {2 * ports}")
-    assert shared.looked_at < 100
-
-
 # Programs in arrays say what the rounds say
 def unpacked(programs, number):
     """The rounds of a rank as data, kind by kind."""
@@ -389,9 +353,3 @@ def test_rounds_that_lanes_wait_for_are_packed():
     programs = pack(work, range(2))
     assert programs.waits == {2: (), 3: ()}
     assert unpacked(programs, 1) == expected(work, 1)
-
-
-def test_it_is_told_how_many_are_made():
-    told = []
-    pack(Workload(schedule("scan", "linear", 300), 8), range(300), progress=told.append)
-    assert told == sorted(told) and len(told) == 4 and 0 < told[0] < told[-1] < 1

@@ -13,11 +13,8 @@ from hpccoll.simulator.plot import merge_series
 from hpccoll.simulator.table import level_note, points, rates_of, simulated_table, summary
 from hpccoll.simulator.validation import (
     ComparedTimes,
-    Picks,
     compare,
-    comparison_table,
     conclusion,
-    picks,
 )
 
 
@@ -49,13 +46,6 @@ def test_algorithms_are_simulated_on_the_hosts_of_the_record():
     assert small["recursive_multiplying:k=2"] == pytest.approx(small["recursive_doubling"])
     given = compare(record(environment={"topology": "4x1", "rank_hosts": []}), find("hdr"))
     assert given[1].simulated == pytest.approx(3e-6, rel=0.02)
-
-
-def test_picks():
-    found = [ComparedTimes("bcast", 8, "a", 1.0, 2.0), ComparedTimes("bcast", 8, "b", 1.1, 1.0),
-             ComparedTimes("bcast", 64, "a", 1.0, 2.0), ComparedTimes("bcast", 64, "b", 1.2, 1.0),
-             ComparedTimes("bcast", 512, "a", 1.0, 2.0)]
-    assert picks(found) == Picks(1, 2)
 
 
 def test_segments_of_a_candidate_go_before_those_of_all():
@@ -178,18 +168,6 @@ def test_a_machine_file_that_does_not_fit_is_said_not_to():
         [c._replace(simulated=c.measured / 100) for c in times]))
 
 
-@pytest.mark.parametrize("width", [80, 100, 140])
-def test_measured_and_simulated_side_by_side_fit(width):
-    times = [ComparedTimes(c, n, name, t, t) for c in ("allreduce", "reduce_scatter_block")
-             for n, name, t in ((8, "ring", 2e-5), (8, "recursive_doubling", 1.4321e-5),
-                                (1 << 20, "recursive_multiplying:k=4:segment=65536", 2e-4),
-                                (1 << 20, "pat", 1e-4))]
-    lines = comparison_table(times, width)
-    assert max(map(len, lines)) <= width
-    assert sum(line.startswith("* ") for line in lines) == 4  # each pick is right
-    assert "1 MiB" in "\n".join(lines) and sum("allreduce " in line for line in lines) == 1
-
-
 # Records of ranks that are not numbered host by host
 def test_a_record_of_ranks_dealt_out_is_simulated_so():
     def seconds(hosts):
@@ -215,27 +193,7 @@ def simulated(names, nodes, sizes, machine="hdr", collective="allreduce"):
     return made
 
 
-FEW = simulated(["ring", "recursive_doubling", "rails"], [4], [1 << 10, 1 << 30])
 MANY = simulated(["ring", "recursive_doubling", "rails"], [2, 4, 8, 16], [1 << 10, 1 << 30])
-
-
-@pytest.mark.parametrize("width", [80, 100, 140])
-@pytest.mark.parametrize("reports", [FEW, MANY], ids=["few", "many"])
-def test_it_fits(reports, width):
-    lines, best = simulated_table(reports, width)
-    assert max(map(len, lines)) <= width
-    text = "\n".join(lines)
-    assert "\N{HORIZONTAL ELLIPSIS}" not in text  # no name is cut
-    assert "allreduce on hdr" in lines[0] and "vendor data" in lines[1]
-    assert "time" in text and best
-
-
-def test_the_fastest_stands_first_and_is_marked():
-    lines, best = simulated_table(FEW)
-    marked = [line for number, line in enumerate(lines) if number in best]
-    assert all(line.startswith("* ") and " 1.00" in line for line in marked) and len(marked) == 2
-    assert "# allreduce on hdr, 4 nodes, 8 ranks" in lines[0]  # constants; sizes are a column
-    assert "1 GiB" in "\n".join(lines)
 
 
 def test_many_points_get_a_line_each_and_full_shows_all():
@@ -271,11 +229,6 @@ def test_where_rates_come_from():
     assert "peak rates from vendor data" in rates_of(find("frontier"))
     assert "measured" in rates_of(find("vm-2core")) and "not measured" not in rates_of(
         find("vm-2core"))
-
-
-def test_a_layout_stands_in_for_nodes():
-    lines, _ = simulated_table(FEW, layout="4,4")
-    assert "layout 4,4" in lines[0] and "nodes" not in lines[0]
 
 
 # Reports: the critical path adds up

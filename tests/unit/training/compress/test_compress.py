@@ -149,37 +149,6 @@ def test_bits_and_zeros():
     assert codes.tolist() == [[0b01111011, 0]] and scales[0] == numpy.float32(28 / 9)
 
 
-def broken(how):
-    """The 1-bit reduction with one mistake."""
-    def start(comm, shapes):
-        mine = compress.parse("onebit:block=32").start(comm, shapes)
-        kind = type(mine)
-
-        class Broken(kind):
-            def _store_errors(self, error, lost):
-                worker = error is self.vectors["error"]
-                if how != f"{'worker' if worker else 'owner'} feedback dropped":
-                    super()._store_errors(error, -lost if how == "sign flipped" else lost)
-
-            def _mean(self, received, first, rows, spare):
-                super()._mean(received, first, rows, spare)
-                if how == "division omitted":
-                    rows *= self.size
-
-        mine.__class__ = Broken
-        return mine
-    return start
-
-
-@pytest.mark.parametrize("how", ["worker feedback dropped", "owner feedback dropped",
-                                 "sign flipped", "division omitted", "nothing"])
-def test_the_law_tells_mistakes(how):
-    ran = run("onebit:block=32", 3, COUNT, 8, reduction=broken(how))
-    given, held = (sum(one) / 3 for one in zip(*((one.given, one.residual) for one in ran)))
-    error = numpy.abs(given - sum(ran[0].outs) - held).max()
-    assert (error < 1e-7) == (how == "nothing")
-
-
 # PowerSGD: which arrays pay, the best product in the end, arrays of no rank at all
 def test_which_arrays_pay():
     scheme = PowerSgd(rank=2)

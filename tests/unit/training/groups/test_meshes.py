@@ -37,15 +37,6 @@ def test_axes_together_are_one_communicator_and_made_once():
     assert results == [[0, 2, 4, 6] if rank % 2 == 0 else [1, 3, 5, 7] for rank in range(8)]
 
 
-def test_gradients_are_added_over_replicas_only():
-    def function(comm):
-        made = mesh(comm, tp=2)
-        return made.dp.allreduce(10 ** comm.rank), made.tp.allreduce(10 ** comm.rank)
-
-    assert run_ranks(4, function, layout="2x2") == [
-        (101, 11), (1010, 11), (101, 1100), (1010, 1100)]
-
-
 def test_text_needs_no_communication():
     def function(comm):
         made = mesh(comm, tp=2)

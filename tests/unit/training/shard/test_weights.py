@@ -14,7 +14,6 @@ from support.threads import run_ranks
 
 #: Four units of ten elements each.
 ARRAYS = [numpy.arange(10, dtype="f4") + 10 * unit for unit in range(4)]
-UNITS = [[0], [1], [2], [3]]
 
 
 def model(comm, **limits):
@@ -37,16 +36,6 @@ def train(sharded):
         sharded.release(unit)
     sharded.step()
     return seen
-
-
-@pytest.mark.parametrize("size", (1, 2, 3))
-def test_without_prefetch_one_unit_is_live(size):
-    def work(comm):
-        sharded = model(comm)
-        assert [train(sharded) for _ in range(3)] == [[10] * 8] * 3
-        assert sharded._weights.live_elements == 0
-
-    run_ranks(size, work)
 
 
 @pytest.mark.parametrize("limits, second", [

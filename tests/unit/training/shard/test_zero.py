@@ -1,7 +1,6 @@
 """Sharded training: the same steps as without, and the bytes that they move."""
 
 import gc
-import math
 import tracemalloc
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from hpccoll.training.shard.memory_model import (
     scattered_bytes,
     sent_bytes,
 )
-from hpccoll.training.shard.partition import WHOLE, check_units, part_sizes, plan_groups
+from hpccoll.training.shard.partition import WHOLE, check_units, plan_groups
 from hpccoll.training.shard.quantised import encode
 from hpccoll.training.shard.shard_state import MOST_SPARE, InMemory, MappedFiles, VectorPool
 from hpccoll.training.shard.weights import Fetching
@@ -449,39 +448,6 @@ def test_a_disk_that_is_full_is_an_error_at_once(tmp_path, monkeypatch):
 # Who owns what: every element has one owner, and shards are as equal as can be
 SPECS = [ArraySpec(f"a{i}", shape) for i, shape in enumerate(
     [(3, 5), (), (0,), (2,), (41,), (1,), (8, 8)])]
-
-
-@pytest.mark.parametrize("size", (1, 2, 3, 5, 7, 8))
-@pytest.mark.parametrize("count", (0, 1, 4, 6, 8, 9, 101))
-def test_parts_differ_by_one_and_make_the_whole(count, size):
-    for turn in range(size):
-        counts = part_sizes(count, size, turn)
-        assert sum(counts) == count and max(counts) - min(counts) <= 1
-        assert [counts[(turn + k) % size] for k in range(size)] == sorted(counts, reverse=True)
-
-
-@pytest.mark.parametrize("size", (1, 2, 3, 5, 7, 8))
-@pytest.mark.parametrize("options", [
-    {}, {"bucket_bytes": 0, "first_bucket_bytes": 0}, {"bucket_bytes": 80},
-    {"units": [[0, 1, 2], [3], [4, 5, 6]]},
-    {"units": [[6], [5, 4], [3, 2, 1, 0]], "persistent": 5}], ids=str)
-def test_every_element_has_one_owner_and_shards_are_equal(options, size):
-    groups = plan_groups(SPECS, size, **{"bucket_bytes": 1 << 20, "first_bucket_bytes": 40,
-                                         **options})
-    owners = {}
-    for group in groups:
-        for rank in range(size):
-            for index, elements, place in group.pieces(group.part(rank)):
-                assert elements.stop - elements.start == place.stop - place.start
-                for element in range(elements.start, elements.stop):
-                    assert owners.setdefault((index, element), rank) == rank
-                    where = group.part(rank).start + place.start + element - elements.start
-                    place_of = dict(zip(group.bucket.members, group.bucket.starts))[index]
-                    assert where == place_of + element
-    assert len(owners) == sum(spec.count for spec in SPECS)
-    shards = [sum(group.counts[rank] for group in groups) for rank in range(size)]
-    assert max(shards) - min(shards) <= 1
-    assert math.fsum(shards) == sum(spec.count for spec in SPECS)
 
 
 @pytest.mark.parametrize("specs, units, options, wanted", [
