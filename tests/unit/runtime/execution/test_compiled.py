@@ -11,7 +11,6 @@ from array import array
 import numpy
 import pytest
 
-from hpccoll.arrays import half
 from hpccoll.arrays.kernels import UFUNCS, has_loop
 from hpccoll.config import Config
 from hpccoll.errors import ArgumentError
@@ -19,7 +18,6 @@ from hpccoll.runtime.execution import built, compiled
 from hpccoll.runtime.execution.compiled_plan import (
     BASES,
     OFFSET_BITS,
-    Form,
     Instruction,
     MessageOverlap,
 )
@@ -147,38 +145,6 @@ def test_a_reduction_needs_a_kernel():
         compiled_plan(code)
     with pytest.raises(TypeError, match="kernel"):
         compiled_plan(code, kernel="add")
-
-
-@pytest.mark.skipif(not half.BUILT, reason="the compiled kernels were not built")
-@pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_chains_of_16_bit_floats_are_rounded_once(name):
-    """input[0] + input[1], held; + input[2], held and rounded; input[0] - that, rounded."""
-    dtype = numpy.dtype(name) if name == "float16" else numpy.dtype(
-        pytest.importorskip("ml_dtypes").bfloat16)
-    count = 5
-    size = 2 * count
-    terms = (numpy.random.default_rng(1).standard_normal(3 * count)).astype(dtype)
-    first, second, third = terms.astype("f4").reshape(3, count)
-    sink, kernel = numpy.zeros(2 * count, dtype), half.compiled_ufunc(numpy.add, dtype)
-    steps = words(
-        (Instruction.REDUCE, 0, Form.HELD, OUTPUT, INPUT, INPUT + size, count),
-        (Instruction.REDUCE, 0, Form.LEFT | Form.HELD | Form.ROUNDED, OUTPUT, OUTPUT,
-         INPUT + 2 * size, count),
-        (Instruction.REDUCE, 0, Form.RIGHT, OUTPUT + size, INPUT, OUTPUT, count),
-        (Instruction.END, 0))
-    held = numpy.zeros(count, "f4")
-    made = compiled_plan(steps, kernel=kernel, sizes=(6 * count, 4 * count), accumulator=held)
-    made.run(*addresses(terms.view("u2"), sink.view("u2")))
-    total = first + second + third
-    assert (sink == numpy.concatenate([total.astype(dtype),
-                                       (first + total).astype(dtype)])).all()
-    assert (held == total).all()
-    with pytest.raises(ValueError, match="accumulator"):
-        compiled_plan(steps, kernel=kernel, sizes=(6 * count, 4 * count), accumulator=held[:-1])
-    with pytest.raises(ValueError, match="accumulator"):
-        compiled_plan(words((Instruction.REDUCE, 0, 16, OUTPUT, INPUT, INPUT, 1),
-                            (Instruction.END, 0)),
-                      kernel=kernel, accumulator=held)
 
 
 def test_half_an_instruction():
