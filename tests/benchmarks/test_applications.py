@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ pytest.importorskip("rich")
 from applications import bench, environments, jobs, results
 from applications.jobs import Outcome, Place
 from applications.program import NAMES, PROGRAMS, Program, load
-from applications.scripts import osu, suite
+from applications.scripts import suite
 from click.testing import CliRunner
 from run_applications import command
 
@@ -106,28 +105,12 @@ def test_a_job_ends_at_its_limit(place, tmp_path, monkeypatch):
     assert found.status == 124 and found.seconds < 20 and not found.passes
 
 
-def test_words_of_both_candidates(place):
-    plain = jobs.words(program(), "plain", place, None)
-    assert plain[1:3] == ["-n", "2"] and plain[4:6] == ["-m", "mpi4py"]
-    assert plain[6].endswith("benchmarks/applications/x.py")
-    ours = jobs.words(program(), "hpccoll", place, Path("p.json"))
-    assert ours[4:9] == ["-m", "hpccoll", "run", "--json", "p.json"]
-
-
 def test_a_test_passes_if_it_does_on_every_rank(tmp_path):
     for rank, passed in enumerate((True, False)):
         (tmp_path / f"rank-{rank}.json").write_text(json.dumps(
             {"passes": {"a": passed, f"only {rank}": True}, "numbers": [float(rank)]}))
     assert results.read(tmp_path) == (
         {"a": False, "only 0": True, "only 1": True}, [0.0, 1.0], {})
-
-
-def test_times_of_a_demo_are_in_seconds(tmp_path, monkeypatch):
-    monkeypatch.setenv(results.FOLDER, str(tmp_path))
-    (tmp_path / "osu_one.py").write_text(
-        "print('# MPI One Latency Test\\n# Size [B]  Latency [us]\\n  0  1.5\\n  8  2.50')\n")
-    osu.main(str(tmp_path), ["one"])
-    assert results.read(tmp_path) == ({"one": True}, [], {"one 8": 2.5e-6})
 
 
 @pytest.mark.parametrize("changed, text", [
@@ -151,13 +134,6 @@ def test_numbers_that_plain_does_not_repeat_are_no_fault_of_hpccoll():
     other = PLAIN._replace(numbers=[5.0, 2.0])
     assert bench.differences([PLAIN, other], [other], 0.0) == []
     assert not bench.repeats([PLAIN, other], 0.0) and bench.repeats([PLAIN, PLAIN], 0.0)
-
-
-def test_a_profile_counts_the_calls_of_hpccoll(tmp_path):
-    path = tmp_path / "profile.json"
-    assert jobs.served(path) is None
-    path.write_text(json.dumps({"calls": 8, "served_part": 5 / 8}))
-    assert jobs.served(path) == {"calls": 8, "served": 5}
 
 
 @pytest.mark.parametrize("error, problem", [

@@ -1,9 +1,9 @@
 """What groups send: closed forms, what crosses nodes, and links that groups share."""
 
 import pytest
-from mesh_traffic import Transformer, part_of, traffic
+from mesh_traffic import Transformer, traffic
 
-from hpccoll import Topology, schedule, simulate
+from hpccoll import schedule, simulate
 from hpccoll.training.groups.placement import place
 
 MODEL = Transformer(parameters=1_200_000, layers=6, hidden=48, sequence=240, batch=2, itemsize=2,
@@ -71,10 +71,3 @@ def test_uneven_nodes_are_costed_too():
 
 def test_one_rank_sends_nothing():
     assert rows("1") == {} and rows("1x4", Transformer(0, 0, 8, 8)) == {}
-
-
-@pytest.mark.parametrize("layout, group, expected", [
-    ("2x4", [1, 2, 5], "2,1"), ("2x4", [5, 1, 2], "2,1@1,2,0"), ("4", [0, 3], "1x2"),
-    ("2x2x2", [0, 1, 5], "(1x2),(1x1)"), ("2x2@0,2,1,3", [0, 1, 2, 3], "2x2@0,2,1,3")])
-def test_the_layout_of_a_group(layout, group, expected):
-    assert str(part_of(Topology.parse(layout), group)) == expected

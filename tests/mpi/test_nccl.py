@@ -78,6 +78,37 @@ def test_every_collective(cupy, contract):
     comm.Free()
 
 
+@pytest.mark.parametrize("contract", ["tags", "always", "off"])
+def test_blocks_of_different_sizes(cupy, contract):
+    comm, root, everyone = community(contract=contract), SIZE - 1, range(SIZE)
+    with comm.using(**dict.fromkeys(NAMES, "nccl")), cupy.cuda.Stream(non_blocking=True):
+        counts, total = [2 * rank for rank in everyone], SIZE * (SIZE - 1)  # rank 0 has none
+        whole = numpy.concatenate([numpy.full(2 * rank, rank + 1.0) for rank in everyone])
+        mine, sink = cupy.asarray(numpy.full(2 * RANK, RANK + 1.0)), cupy.empty(total)
+        comm.Allgatherv(mine, [sink, counts])
+        assert (cupy.asnumpy(sink) == whole).all()
+        sink[...], mine[...] = 7, RANK + 2
+        comm.Gatherv(mine, [sink, counts] if root == RANK else None, root)
+        found = cupy.asnumpy(sink)  # every process has to let its device go on
+        assert (found == (whole + 1 if root == RANK else 7)).all()
+        comm.Scatterv([sink, counts] if root == RANK else None, mine, root)
+        assert (cupy.asnumpy(mine) == RANK + 2).all()
+        sent, got = [to + 1 for to in everyone], [RANK + 1] * SIZE
+        wanted = numpy.concatenate([numpy.full(RANK + 1, 10 * frm + RANK) for frm in everyone])
+        given = numpy.concatenate([numpy.full(to + 1, 10 * RANK + to) for to in everyone])
+        source = cupy.asarray(given.astype("f8"))
+        for typed in (False, True):
+            sink, kinds = cupy.empty(sum(got)), [MPI.DOUBLE] * SIZE
+            if typed:
+                begins = [[8 * sum(each[:n]) for n in everyone] for each in (sent, got)]
+                comm.Alltoallw([source, (sent, begins[0]), kinds], [sink, (got, begins[1]), kinds])
+            else:
+                comm.Alltoallv([source, sent], [sink, got])
+            assert (cupy.asnumpy(sink) == wanted).all()
+            assert comm._served[0] == "nccl"
+    comm.Free()
+
+
 @pytest.mark.long(every=5)
 @pytest.mark.parametrize("cuda_aware", [True, False], ids=["direct", "staged"])
 @pytest.mark.parametrize("count", [1, 7, 1000])

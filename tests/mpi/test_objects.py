@@ -1,7 +1,6 @@
 """Lower-case methods: results exactly mpi4py's."""
 
 import enum
-import functools
 import itertools
 import json
 import operator
@@ -323,27 +322,3 @@ def test_messages_of_our_own_do_not_go_through_the_pickler_of_the_program(known)
         comm.Free()
     finally:
         MPI.pickle.__init__()
-
-
-def test_interleaved_with_everything_else(world):
-    out = numpy.zeros(1)
-    for i in range(50):
-        assert world.allreduce(i) == i * world.size
-        assert world.bcast([i] * i, i % world.size) == [i] * i
-        with world.using(allreduce="ring"):
-            world.Allreduce(numpy.full(1, float(i)), out)
-        assert out == i * world.size
-        assert world.exscan(i, op=functools.partial(max)) == (i if world.rank else None)
-
-
-def test_user_messages_are_not_disturbed(world):
-    box = bytearray(64)
-    request = world.Irecv(box, MPI.ANY_SOURCE, MPI.ANY_TAG)
-    assert world.allreduce(1) == world.size and world.scan(1) == world.rank + 1
-    with world.using(allreduce="ring"):
-        world.Allreduce(numpy.ones(1000), numpy.empty(1000))
-    assert not request.Test()
-    MPI.COMM_WORLD.Barrier()  # before anybody sends what may arrive
-    world.Send(b"from a user", (world.rank + 1) % world.size)
-    request.Wait()
-    assert box.startswith(b"from a user")

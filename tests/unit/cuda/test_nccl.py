@@ -1,9 +1,8 @@
 """NCCL: members, blocks and calls."""
 
-import random
 import subprocess
 import sys
-from itertools import accumulate, product
+from itertools import accumulate
 
 import numpy
 import pytest
@@ -22,7 +21,7 @@ from hpccoll.cuda.nccl import (
 )
 from hpccoll.cuda.stream_ordered import as_resident, queue_of
 from support.gpu.device import installed
-from support.gpu.nccl_world import NcclRanks, dtype_of, world
+from support.gpu.nccl_world import dtype_of
 from support.gpu.streams import Devices
 
 
@@ -68,8 +67,6 @@ def test_programs_without_device_arrays_load_nothing_of_it():
     assert nccl.OPERATORS
 
 
-# Blocks of different sizes by NCCL, on its double: grouped sends and receives, any of them empty
-METHODS = ("allgatherv", "gatherv", "scatterv", "alltoallv", "alltoallw")
 ROOTED = ("gatherv", "scatterv")
 GAP = 77
 
@@ -189,43 +186,6 @@ def make(ranks, method, sizes, dtype="f4", in_place=False, kind="non_blocking"):
         if read is not None and read.raw.tobytes() != call.out[2].tobytes():
             bad.append(group.rank)
     return bad
-
-
-def random_sizes(size, method, in_place, chance):
-    """Elements for each pair of ranks; symmetric where an alltoall is in place."""
-    table = [[chance.choice((0, 0, 1, 3, 8)) for _ in range(size)] for _ in range(size)]
-    if in_place and method.startswith("alltoall"):
-        table = [[table[min(a, b)][max(a, b)] for b in range(size)] for a in range(size)]
-    return table
-
-
-@pytest.mark.slow(every=10)
-@pytest.mark.parametrize("dtype", ["i1", "f2", "f4", "f8", "bfloat16"])
-@pytest.mark.parametrize("method", METHODS)
-def test_blocks_of_any_sizes_on_any_number_of_ranks(method, dtype):
-    chance = random.Random(2026)
-    for size, in_place in product(range(1, 9), (False, True)):
-        machine, installing = world(size, seed=size if in_place else None)
-        with installing as cupy:
-            ranks = NcclRanks(cupy, size)
-            for kind in ("null", "non_blocking"):
-                sizes = random_sizes(size, method, in_place, chance)
-                assert not make(ranks, method, sizes, dtype, in_place, kind)
-            machine.finish_all()
-            ranks.free()
-        assert not machine.held["communicators"]
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_ranks_without_data_call_nothing(method):
-    machine, installing = world(3)
-    with installing as cupy:
-        ranks = NcclRanks(cupy, 3)
-        assert not make(ranks, method, [[0] * 3] * 3)
-        assert not machine.calls["send"] and not machine.calls["recv"]
-        only = [[0, 0, 5], [0, 0, 0], [0, 0, 0]] if method.startswith("all") else [[0, 0, 5]] * 3
-        assert not make(ranks, method, only)  # some ranks have nothing to send or to receive
-        assert machine.calls["send"] == machine.calls["recv"] >= 1
 
 
 # Who can make an NCCL communicator

@@ -3,16 +3,11 @@
 import pytest
 
 from hpccoll.algorithms import ALGORITHMS, schedule
-from hpccoll.algorithms.hierarchical.composition import levels
-from hpccoll.algorithms.hierarchical.exchanges import (
-    REDUCE_SCATTER,
-    backwards,
-)
 from hpccoll.algorithms.hierarchical.ownership import (
     nblocks,
     rooted_nblocks,
 )
-from hpccoll.errors import ArgumentError, ScheduleError
+from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.ir.topology import GroupBounds, Topology
@@ -155,20 +150,6 @@ def test_any_number_of_lanes(k, shape):
         assert made.rounds in (None, proof.rounds) and made.sent in (None, proof.sent)
 
 
-# Compositions: levels of groups, and where the input goes
-def test_levels_go_from_all_ranks_to_single_ones():
-    around = levels(Topology.parse("(2,3),(4)"), 3)
-    assert [(list(level.groups), level.mine) for level in around] == [
-        ([range(5), range(5, 9)], 0),
-        ([range(2), range(2, 5)], 1),
-        ([range(2, 3), range(3, 4), range(4, 5)], 1)]
-    assert around[1].ranks == range(5)
-    assert [list(around[0].leaders(root)) for root in (None, 7)] == [[0, 5], [0, 7]]
-    assert around[0].leaders()[-1] == 5 and around[2].groups[1:] == [range(3, 4), range(4, 5)]
-    assert (around[0].least, around[0].shapes, around[0].shape(1)) == (4, ((2, 3), (4,)), (4,))
-    assert (around[0].group_of(7), around[1].group_of(7)) == (1, 0)
-
-
 def test_work_in_the_output_leaves_no_scratch():
     for name in ("leader", "multi_leader", "rails"):
         made = schedule("allreduce", name, topology="3,5,4")
@@ -194,11 +175,6 @@ def test_a_program_looks_at_few_of_many_groups(monkeypatch, collective, name):
 def messages(program):
     return [(step.kind, step.peer, step.spans, step.side) for steps in program.rounds
             for step in steps if step.kind in (SEND, RECV)]
-
-
-def test_what_reduces_has_no_way_back():
-    with pytest.raises(ScheduleError, match="reverse"):
-        backwards(REDUCE_SCATTER).build(0, 3)
 
 
 # Leaders: each group speaks through one rank

@@ -291,20 +291,6 @@ def test_elements_land_at_their_computed_places(size, tokens, heads, rest):
     assert sum(shape[0] for shape in run_ranks(size, function)) == tokens
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f2", ml_dtypes.bfloat16, "?"])
-def test_types_and_strides(dtype):
-    whole = coded(6, 4, (3,), dtype)
-
-    def function(comm):
-        form = Ulysses(comm, 6, 4)
-        mine = numpy.asfortranarray(whole[form.token_cuts[comm.rank]:][:form.my_tokens])
-        inside = form.to_heads(mine)
-        back = form.to_tokens(numpy.asfortranarray(inside))
-        return numpy.array_equal(mine, back) and back.dtype == dtype
-
-    assert all(run_ranks(3, function))
-
-
 def test_another_shape_is_refused():
     def function(comm):
         form = Ulysses(comm, 4, 4)

@@ -67,21 +67,6 @@ def test_rates_that_are_no_numbers(kind, value):
         kind(rate=value)
 
 
-def test_numbers_of_other_packages_and_endless_warmups_will_do():
-    assert Adam(rate=numpy.float32(0.5)).rate == 0.5
-    assert OneBitAdam(freeze_step=1e3).freeze_step == 1000
-    assert ZeroOneAdam(freeze_step=float("inf")).start
-
-
-@pytest.mark.parametrize("kind", [OneBitAdam, ZeroOneAdam])
-def test_schemes_are_read_as_everywhere(kind):
-    assert kind(compress="onebit") == kind()
-    with pytest.raises(ArgumentError, match="compress: .*'onebti'"):
-        kind(compress="onebti")
-    with pytest.raises(ArgumentTypeError, match="compress: .*scheme"):
-        kind(compress=5)
-
-
 # Adam against its paper written out, with both kinds of weight decay
 @pytest.mark.parametrize("decoupled", [True, False])
 @pytest.mark.parametrize("decay", [0, 0.1])
