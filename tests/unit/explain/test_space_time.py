@@ -13,9 +13,7 @@ from hpccoll.explain.space_time import plot_schedule
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.in_network import in_network
 from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
-from hpccoll.ir.topology import Topology
 from support.extra_schedules import extra_schedules
-from support.layouts import dealt
 
 
 # Space-time pictures
@@ -92,21 +90,6 @@ def test_what_the_network_does_goes_through_boxes():
         if made.algorithm == "summed":
             assert "copied or reduced by the network" in words
     assert plot_schedule(schedule("allreduce", summed, 40)).axes
-
-
-# Pictures of schedules for ranks with an order of their own
-@pytest.mark.parametrize("size", ["2x2@0,2,1,3", "4x8"])
-def test_drawn(tmp_path, size):
-    pytest.importorskip("matplotlib")
-    from hpccoll.explain.space_time import _Sheet, draw
-    layout = dealt(size) if "@" not in size else Topology.parse(size)
-    made = schedule("allgather", "rails", topology=layout)
-    sheet = _Sheet(made, 3)
-    for group in layout.groups():  # ranks of a group stand together
-        lines = sorted(sheet.y(rank) for rank in group)
-        assert lines[-1] - lines[0] == pytest.approx(sheet.row * (len(group) - 1))
-    draw(made, str(tmp_path / "x.png"))
-    assert (tmp_path / "x.png").stat().st_size > 3000
 
 
 # Figures: formats and folders that a picture can be drawn into

@@ -13,7 +13,6 @@ from hpccoll import algorithms
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_json, as_list, as_text, draw
-from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.explain.text import WANTS, first_line
 from hpccoll.ir.collectives import COLLECTIVES, OUT
 from hpccoll.ir.schedule import Program, Span, Step, at, recv, send
@@ -217,24 +216,3 @@ def test_the_list_of_an_unknown_collective_names_the_known_ones():
 def test_a_first_line_is_a_sentence(entry):
     line = first_line(entry)
     assert line[0].isupper() and line.endswith(".") and len(line) < 100
-
-
-# Tables that fit: which columns give way, what is cut, what is left out
-COLUMNS = (Header("size"), Header("algorithm", right=False), Header("time"),
-           Header("p99", spare=2), Header("min", spare=3), Header("max", spare=3),
-           Header("note", right=False, spare=1))
-ROWS = [("8 B", "ring", "1 us", "3 us", "1 us", "9 us", ""),
-        ("1 MiB", "recursive_multiplying:k=4:segment=65536", "310.5 us", "1 ms", "1 us", "2 ms",
-         "-")]
-
-
-def test_a_long_name_loses_its_middle():
-    line = FittedTable(COLUMNS[:3], ROWS, 60).lines()[2]
-    assert "recursive" in line and "=65536" in line
-    line = FittedTable([Header("x", right=False)] * 3, [["y" * 50] * 3], 60).lines()[1]
-    assert len(line) <= 60 and "\N{HORIZONTAL ELLIPSIS}" in line
-
-
-def test_the_legend_says_what_is_not_plain():
-    columns = [Header("x best", meaning="over the fastest"), Header("time", meaning="unseen")]
-    assert FittedTable(columns, [["1", ""]]).legend() == ["x best: over the fastest"]

@@ -5,8 +5,6 @@ import pytest
 
 from hpccoll.algorithms import schedule
 from hpccoll.algorithms.flat import (
-    chain,
-    circulant,
     knomial,
     recursive_doubling,
     ring,
@@ -15,9 +13,7 @@ from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import (
     IN,
     OUT,
-    REDUCE,
     TMP,
-    slot_keys,
 )
 from hpccoll.ir.extents import (
     Extent,
@@ -38,98 +34,20 @@ from hpccoll.ir.in_network import (
 )
 from hpccoll.ir.lowering import lower, segments
 from hpccoll.ir.passes import (
-    Piece,
-    allot,
     concatenate,
-    embed,
     relabel_ranks,
-    rename_buffers,
     reverse,
-    runs,
 )
 from hpccoll.ir.schedule import LEFT, RIGHT, Program, at, copy, recv, reduce, send
 from hpccoll.ir.wellformed import program_of
 from hpccoll.proof.verifier import verify
 
 
-# Passes: what embedding, joining and reversing do to programs, and that the results are right
-def home(buffer):
-    return lambda keys: runs(buffer, keys)
-
-
 def steps(program):
     return [step for steps in program.rounds for step in steps]
 
 
-# -- spans -------------------------------------------------------------------------------------
-def test_neighbouring_slots_become_one_span():
-    assert runs(OUT, [0, 1, 2, 5, 7, 8]) == (at(OUT, 0, 3), at(OUT, 5), at(OUT, 7, 9))
-    assert runs(OUT, [0]) == (at(OUT, 0),)
-    assert runs(OUT, range(2, 6)) == (at(OUT, 2, 6),)
-    assert runs(OUT, range(0, 6, 2)) == (at(OUT, 0), at(OUT, 2), at(OUT, 4))
-    assert runs(OUT, []) == runs(OUT, range(0)) == ()
-
-
-# -- joining -----------------------------------------------------------------------------------
-@pytest.mark.parametrize("size", [1, 2, 5, 8])
-def test_reduce_then_bcast_is_allreduce(size):
-    def build(rank, size):
-        up = embed(knomial.reduce(rank, size, 0), slot_keys(REDUCE, rank, size),
-                   lambda key: [Piece(range(size), [key])], {IN: home(IN), OUT: home(OUT)})
-        return concatenate(up, knomial.bcast(rank, size, 0))
-
-    verify(schedule("allreduce", build, size), commutative=False)
-
-
-def test_programs_in_sequence_share_no_scratch():
-    one = Program(((recv(1, at(TMP, 0)),),), (5,))
-    two = Program(((recv(1, at(TMP, 0, 2)),), (copy(at(OUT, 0), at(TMP, 1)),)), (6, 7))
-    both = concatenate(one, two, one)
-    assert both.scratch == (5, 6, 7, 5)
-    assert both.rounds == ((recv(1, at(TMP, 0)),), (recv(1, at(TMP, 1, 3)),),
-                           (copy(at(OUT, 0), at(TMP, 2)),), (recv(1, at(TMP, 3)),))
-
-
-def test_concatenation_is_associative_and_the_empty_program_its_unit():
-    parts = [ring.reduce_scatter(0, 3), circulant.allgather(1, 5), ring.reduce_scatter(2, 4)]
-    one, two, three = parts
-    assert concatenate(one, concatenate(two, three)) == concatenate(concatenate(one, two), three)
-    assert concatenate(one, Program(())) == concatenate(one) == concatenate(Program(()), one)
-
-
-def test_a_work_buffer_becomes_scratch_after_what_there_is():
-    program = Program(((send(1, at(TMP, 0), at("work", 1)),),), (4,))
-    assert allot(program, "work", (8, 9)) == Program(((send(1, at(TMP, 0), at(TMP, 2)),),),
-                                                     (4, 8, 9))
-
-
 # -- reversing ---------------------------------------------------------------------------------
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 12])
-@pytest.mark.parametrize("allgather", [ring.allgather, circulant.allgather])
-def test_allgather_backwards_is_reduce_scatter(size, allgather):
-    def build(rank, size):
-        back = rename_buffers(reverse(allgather(rank, size)), {OUT: ("work", 0), IN: (OUT, 0)})
-        start = Program(((copy(at("work", 0, size), at(IN, 0, size)),),))
-        return allot(concatenate(start, back), "work", range(size))
-
-    proof = verify(schedule("reduce_scatter", build, size))
-    forth = verify(schedule("allgather", allgather, size))
-    assert (proof.rounds, proof.sent) == (forth.rounds, forth.sent)
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 8])
-@pytest.mark.parametrize("root", [0, 1])
-@pytest.mark.parametrize("bcast", [knomial.bcast, chain.bcast])
-def test_bcast_backwards_is_reduce(size, root, bcast):
-    root %= size
-
-    def build(rank, size, root):
-        start = Program(((copy(at(OUT, 0), at(IN, 0)),),))
-        program = concatenate(start, reverse(bcast(rank, size, root)))
-        return program if rank == root else allot(rename_buffers(program, {OUT: ("work", 0)}),
-                                                  "work", (0,))
-
-    verify(schedule("reduce", build, size, root=root))
 
 
 @pytest.mark.parametrize("program", [recursive_doubling.allreduce(0, 2), ring.reduce_scatter(0, 2),

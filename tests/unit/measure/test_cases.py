@@ -100,14 +100,6 @@ def test_bfloat16():
         data_type("bfloat16", "band")
 
 
-# Forms of calls: which method, which candidates, and what does not go together
-def test_each_form_has_a_method():
-    assert {word: form.method("reduce_scatter") for word, form in FORMS.items()} == {
-        "blocking": "Reduce_scatter", "nonblocking": "Ireduce_scatter",
-        "persistent": "Reduce_scatter_init", "lower-case": "reduce_scatter"}
-    assert NonblockingForm.method("allreduce") == "Iallreduce"
-
-
 @pytest.mark.parametrize("word, collectives, in_place, peers, problem", [
     ("lower-case", ["alltoall"], False, False, "alltoall.*lower-case"),
     ("lower-case", ["allreduce"], True, False, "combined"),
@@ -147,17 +139,6 @@ def test_an_operator_of_the_users_takes_the_place_of_mpis(collective):
         assert case.rule.reduces == any(arg is op for arg in others)
     finally:
         op.Free()
-
-
-def test_wrong_and_changed_elements_are_counted():
-    buffers = CaseBuffers(make("allreduce", 1, 400, FLOAT), 0)
-    buffers.refill(0)
-    assert buffers.wrong(0) == 100 and buffers.count_changed_input(0) == 0
-    buffers.recv[...] = buffers.send
-    assert buffers.wrong(0) == 0
-    buffers.recv[3] += 1
-    buffers.send[5:7] += 1
-    assert (buffers.wrong(0), buffers.count_changed_input(0)) == (1, 2)
 
 
 def test_in_place_the_input_is_restored():
@@ -238,13 +219,6 @@ def test_data_differs():
     assert len(set(made.values())) == len(made)
 
 
-# Candidates: how they are written, and what each can serve
-def test_candidates_are_read():
-    found = candidates.parse("native, auto,knomial:k=8 ")
-    assert [c.label for c in found] == ["native", "auto", "knomial:k=8"]
-    assert candidates.parse("") == []
-
-
 @pytest.mark.parametrize("text", ["nonsense", "ring,ring", "knomial:k", "knomial:k=x", "native:k=2",
                                   "knomial:k=-1"])
 def test_bad_candidates(text):
@@ -273,16 +247,6 @@ def test_plausible_is_what_tune_would_measure():
     assert "plausible" in candidates.WORDS
     with pytest.raises(ArgumentError, match="'plausible:k=2'"):
         candidates.parse("plausible:k=2")
-
-
-# The points of a survey
-def test_points_rise_and_come_once():
-    plan = SurveyPlan(("allreduce", "barrier"), (64, 8, 8), thorough=False)
-    found = list(points(plan, 4))
-    assert [(p.case.collective, p.case.nbytes) for p in found] == [
-        ("allreduce", 8), ("barrier", 0), ("allreduce", 64)]
-    assert all(p.commutes for p in found)
-    assert found[1].weight < found[0].weight < found[2].weight
 
 
 def test_a_thorough_survey_has_operators_that_do_not_commute():

@@ -10,14 +10,12 @@ from hpccoll.algorithms import schedule
 from hpccoll.algorithms.outside import load
 from hpccoll.errors import ArgumentError, ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES, OUT
-from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.order import lanes
 from hpccoll.ir.schedule import Program, Schedule, at, recv, send
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate
 from hpccoll.simulator.fair_share import fair_rates, new_rates
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.packed import pack
 from hpccoll.simulator.shape_files import shape_from_text
 
 # Routes: what shares what, on shapes, rails and half-duplex ports, by closed forms
@@ -305,51 +303,3 @@ def test_rates_that_are_kept_are_those_of_all_shared_anew(resources):
         end = draw.sample(flows, draw.randint(0, min(len(flows), 1 + len(flows) // 20)))
         shared.change(begin, end)
         assert shared.wrong() < 1e-9
-
-
-# Programs in arrays say what the rounds say
-def unpacked(programs, number):
-    """The rounds of a rank as data, kind by kind."""
-    kinds = []
-    for place in range(number * programs.kinds, (number + 1) * programs.kinds):
-        rounds = []
-        for n in range(*programs.first_round[place:place + 2]):
-            held = slice(*programs.first_message[n:n + 2])
-            rounds.append(([(code & 1, code >> 1, nbytes) for code, nbytes in zip(
-                programs.codes[held], programs.nbytes[held])],
-                programs.reduced[n], programs.copied[n], programs.waits.get(n)))
-        kinds.append(rounds)
-    return kinds
-
-
-def expected(work, rank):
-    return [[([tuple(m) for m in messages], reduced, copied, waits)
-             for messages, reduced, copied, waits in work.rounds(rank, segment)]
-            for segment in work.kinds]
-
-
-@pytest.mark.parametrize("how", [{}, {"itemsize": 8, "segment_bytes": 64}],
-                         ids=["equal", "whole elements in segments"])
-@pytest.mark.parametrize(("collective", "name", "size"), [
-    ("allreduce", "rabenseifner", 7), ("bcast", "linear", 5), ("alltoall", "bruck", 6),
-    ("scan", "census", 1)])
-def test_packed_programs_are_the_programs(collective, name, size, how):
-    work = Workload(schedule(collective, name, size), 808, **how)
-    programs = pack(work, range(size))
-    assert len(programs) == size
-    for rank in range(size):
-        assert unpacked(programs, rank) == expected(work, rank)
-    few = pack(work, [size - 1, 0])
-    assert len(few) == 2
-    assert [unpacked(few, n) for n in (0, 1)] == [expected(work, size - 1), expected(work, 0)]
-
-
-def test_rounds_that_lanes_wait_for_are_packed():
-    def build(rank):
-        half = [(send(1 - rank, at(OUT, rank)),), (recv(1 - rank, at(OUT, 1 - rank)),)]
-        return lanes(half[:1], half[1:]) if rank else Program(tuple(half))
-
-    work = Workload(Schedule(COLLECTIVES["allgather"], "lanes", 2, build), 16)
-    programs = pack(work, range(2))
-    assert programs.waits == {2: (), 3: ()}
-    assert unpacked(programs, 1) == expected(work, 1)

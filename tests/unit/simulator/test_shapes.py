@@ -99,22 +99,6 @@ def test_dimension_order_and_the_nearer_way_round():
     assert len(set(shape.ways(0, 6))) == 2 and len(set(shape.ways(0, 11))) == 4
 
 
-def test_d_mod_k():
-    shape = FatTree(extents=(2, 2), up=(1, 2))
-    assert next(shape.ways(0, 3)) == ((0, 0, 0, 0), (1, 0, 0, 0, 1), (1, 1, 1, 0, 1),
-                                      (0, 1, 3, 0))
-    assert next(shape.ways(0, 2))[1] == (1, 0, 0, 0, 0)
-
-
-def test_rates_of_kinds_of_links():
-    torus = Torus(extents=(4, 4), bytes_per_second=(1e9, 2e9))
-    assert [torus.capacity(link, 5e9) for link in next(torus.ways(0, 5))] == [1e9, 2e9]
-    tree = FatTree(extents=(2, 2, 2), up=(1, 2, 2), bytes_per_second=(1e9, 2e9, 4e9),
-                   routing="spread")
-    assert [tree.capacity(link, 5e9) for link, _ in tree.all_shortest(0, 7)[:3]] == [1e9, 4e9, 16e9]
-    assert Dragonfly(extents=(2, 2, 2)).capacity((1, 0, 1, 0), 5e9) == 5e9
-
-
 def test_too_many_ways_to_choose_from():
     shape = FatTree(extents=(64, 64, 64), routing="adaptive")
     with pytest.raises(ArgumentError, match="4,096|spread"):

@@ -9,8 +9,7 @@ from hpccoll.errors import HpccollError
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate
 from hpccoll.simulator.machine_model import Level, Machine, find
-from hpccoll.simulator.plot import merge_series
-from hpccoll.simulator.table import level_note, points, rates_of, simulated_table, summary
+from hpccoll.simulator.table import level_note, points, simulated_table, summary
 from hpccoll.simulator.validation import (
     ComparedTimes,
     compare,
@@ -196,14 +195,6 @@ def simulated(names, nodes, sizes, machine="hdr", collective="allreduce"):
 MANY = simulated(["ring", "recursive_doubling", "rails"], [2, 4, 8, 16], [1 << 10, 1 << 30])
 
 
-def test_many_points_get_a_line_each_and_full_shows_all():
-    short, _ = simulated_table(MANY)
-    assert sum("MiB" in line or "KiB" in line or "GiB" in line for line in short) == 8
-    assert any("--full shows all 3 algorithms" in line for line in short)
-    full, _ = simulated_table(MANY, full=True)
-    assert sum(" ring " in line for line in full) == 8 and "sharing" in "\n".join(full)
-
-
 def test_the_sentence_counts_and_names_what_is_level():
     told = summary(points(MANY))
     assert told.startswith("in simulation, ") and "at " in told and " of 8 points" in told
@@ -223,12 +214,6 @@ def test_a_layout_shallower_than_the_machine_is_said():
     assert "count as node" in level_note(find("hdr"), Topology.parse("2x2x2"))
     lines, _ = simulated_table(simulated(["ring"], [4], [1 << 20], "frontier"))
     assert any("note: frontier" in line for line in lines)
-
-
-def test_where_rates_come_from():
-    assert "peak rates from vendor data" in rates_of(find("frontier"))
-    assert "measured" in rates_of(find("vm-2core")) and "not measured" not in rates_of(
-        find("vm-2core"))
 
 
 # Reports: the critical path adds up
@@ -256,16 +241,3 @@ def test_the_critical_path_adds_up(collective, name, layout):
         assert all(load.utilisation <= 1 + 1e-9 for load in found.busiest)
         assert json.loads(json.dumps(found.as_json())) == found.as_json()
         assert made.title in str(found)
-
-
-# What a picture of simulations makes of lines that cannot be told apart
-LINE = [(1, 1.0), (2, 2.0)]
-
-
-@pytest.mark.parametrize("other, alike", [
-    (LINE, True), ([(1, 1.0001), (2, 1.9999)], True), ([(1, 1.0), (2, 3.0)], False),
-    ([(1, 1.0), (4, 2.0)], False), (LINE[:1], False)])
-def test_lines_upon_each_other_are_one_with_all_names(other, alike):
-    found = merge_series({"rails": LINE, "leader": [(1, 9.0), (2, 9.0)], "ring": other})
-    assert (list(found) == [("rails", "ring"), ("leader",)]) is alike
-    assert len(found) == (2 if alike else 3) and LINE in found.values()
