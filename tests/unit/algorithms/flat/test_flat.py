@@ -12,7 +12,7 @@ from hpccoll.ir.collectives import COLLECTIVES, TMP, slot_keys
 from hpccoll.ir.extents import SlotLayout, pack_extents
 from hpccoll.ir.lowering import lower
 from hpccoll.ir.schedule import SEND
-from hpccoll.proof.cases import BlockSizes, cases
+from hpccoll.proof.cases import BlockSizes
 from hpccoll.proof.verifier import prove, verify
 from support.folded import folded
 
@@ -60,18 +60,6 @@ def test_proof_with_the_order_that_the_table_claims(collective, name, size):
         assert proof.rank_order == entry.rank_order, "claims less than it does"
     if collective == "allreduce" and size > 6:
         assert proof.replicas_identical != entry.exact_only
-
-
-@pytest.mark.long
-@pytest.mark.slow
-@folded("collective, name, size", [
-    (*case, size) for case in LOGARITHMIC for size in (33, 65, 100)
-    if size < 100 or case[0] in ("allreduce", "scan", "exscan", "barrier")])
-def test_proof_beside_powers_of_two(collective, name, size):
-    made = schedule(collective, name, size, root=size // 3)
-    proof = prove(made, made.collective, next(iter(cases(made, made.collective))))
-    assert proof.rounds == made.rounds
-    assert made.sent is None or proof.sent == made.sent
 
 
 @pytest.mark.parametrize(("collective", "name", "params"), [

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import random
 import sys
 import threading
 import time
@@ -291,42 +290,6 @@ def test_a_message_of_another_size_lies_elsewhere():
     take = compiled_plan(words((Instruction.TAKE, 0, 0, OUTPUT, 64), (Instruction.TAKEN, 0, 0),
                                (Instruction.END, 0)), [wire.side(True)])
     assert take.begin(*addresses(memory, memory)).advance() == _executor.ELSEWHERE
-
-
-@pytest.mark.parametrize("spins", [True, False])
-def test_threads_on_both_sides_of_channels(spins):
-    """Every message arrives, in order and whole, whoever is faster."""
-    wires, turns = (Wire(), Wire()), 3000
-    failures = []
-
-    def rank(number):
-        def wait(run):
-            while run.advance(100) != _executor.DONE:
-                if failures:
-                    raise TimeoutError
-
-        numbers = random.Random(number)
-        mine = compiled_plan(exchange(64, number),
-                             [wires[number].side(False), wires[1 - number].side(True)], waiter=wait,
-                             yields=not spins)
-        source, sink = numpy.zeros(8), numpy.zeros(8)
-        try:
-            for turn in range(turns):
-                source[:] = turn + number
-                mine.run(*addresses(source, sink))
-                assert (sink == turn + 1 - number).all()
-                if not numbers.randrange(200):
-                    sys.stdout.flush()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert [side.sent + side.received for wire in wires for side in wire.sides] == [turns] * 4
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there are no futexes")

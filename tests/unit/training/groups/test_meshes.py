@@ -3,26 +3,8 @@
 import pytest
 
 from hpccoll.errors import ArgumentError, CommunicatorError
-from hpccoll.training.groups import AXES, mesh
+from hpccoll.training.groups import mesh
 from support.threads import run_ranks
-
-
-@pytest.mark.parametrize("size, layout, sizes", [
-    (1, "1", {}), (3, "3", {"tp": 3}), (8, "2x4", {"tp": 2, "pp": 2}),
-    (8, "3,5", {"tp": 2, "sp": 2}), (8, "2x4@0-6/2,1-7/2", {"tp": 4}), (7, "7", {})])
-def test_every_axis_has_a_communicator_of_its_group(size, layout, sizes):
-    def function(comm):
-        made = mesh(comm, **sizes)
-        members = {axis: tuple(getattr(made, axis).allgather(comm.rank)) for axis in AXES}
-        names = {axis: getattr(made, axis).Get_name() for axis in AXES}
-        assert made.coordinates == {axis: getattr(made, axis).rank for axis in AXES}
-        assert made.sizes == {axis: getattr(made, axis).size for axis in AXES}
-        assert names == {axis: axis for axis in AXES}
-        return members, made.placement
-
-    for rank, (members, placement) in enumerate(run_ranks(size, function, layout=layout)):
-        for axis in AXES:
-            assert rank in members[axis] and members[axis] in placement.groups(axis)
 
 
 def test_axes_together_are_one_communicator_and_made_once():
