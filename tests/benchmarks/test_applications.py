@@ -1,7 +1,6 @@
 """The bench of applications: jobs, comparisons, the record, and what the page makes of it."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -13,7 +12,6 @@ pytest.importorskip("rich")
 from applications import bench, environments, jobs, results
 from applications.jobs import Outcome, Place
 from applications.program import NAMES, PROGRAMS, Program, load
-from applications.scripts import suite
 from click.testing import CliRunner
 from run_applications import command
 
@@ -55,46 +53,6 @@ def test_a_job_reports_time_memory_passes_and_numbers(place, tmp_path, monkeypat
     assert (found.status, found.passes, found.numbers) == (0, {"t": True}, [3.5])
     assert found.seconds > 0 and found.mebibytes > 1
     assert (tmp_path / "one-mpich-2-plain.txt").read_text() == "done\n"
-
-
-def test_a_job_may_write_bytecode_and_its_record_has_the_load(place, tmp_path, monkeypatch):
-    script = tmp_path / "script.py"
-    script.write_text("import sys\nfrom applications.results import report\n"
-                      "report({'none': sys.dont_write_bytecode}, [sum(range(3_000_000))])\n")
-    monkeypatch.setattr(jobs, "CANDIDATES", {"plain": ()})
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    found = jobs.run(program(words=(str(script),)), "plain", place)
-    assert found.passes == {"none": False}
-    assert found.processor_seconds > 0 and 0 <= found.others <= 1
-    shown = bench.summary([found, found._replace(others=1.0)])
-    assert shown["others"] == 1.0 and shown["processor_seconds"] > 0
-
-
-def test_hpccoll_is_installed_again_if_its_sources_change(tmp_path, monkeypatch):
-    ran = []
-    monkeypatch.setattr(environments.subprocess, "run", lambda words, check: (
-        ran.append(words), (tmp_path / "mpich").mkdir(exist_ok=True)))
-    monkeypatch.setattr(environments, "digest", lambda package: "one")
-    environments.create("mpich", tmp_path)
-    assert [words[2] for words in ran if "venv" in words] == ["venv"]
-    assert ran[-1][-1].endswith("[mpich,plot]") and "--editable" not in ran[-1]
-    assert str(environments.ROOT) not in ran[-1][-1]
-    del ran[:]
-    environments.create("mpich", tmp_path)
-    assert not ran
-    monkeypatch.setattr(environments, "digest", lambda package: "other")
-    environments.create("mpich", tmp_path)
-    assert len(ran) == 1 and "--force-reinstall" in ran[0]
-
-
-def test_a_suite_names_files_and_tests(tmp_path, monkeypatch):
-    monkeypatch.setenv(results.FOLDER, str(tmp_path))
-    for name in ("test_a.py", "test_b.py"):
-        (tmp_path / name).write_text("def test_one():\n    assert __name__ != 'test_b'\n")
-    subprocess.run([sys.executable, suite.__file__, "--import-mode=prepend",
-                    *map(str, sorted(tmp_path.glob("test_*.py")))], check=True, cwd=tmp_path,
-                   env={**os.environ, "PYTHONPATH": str(PROGRAMS.parents[1])}, timeout=60)
-    assert results.read(tmp_path)[0] == {"test_a.py::test_one": True, "test_b.py::test_one": False}
 
 
 def test_a_job_ends_at_its_limit(place, tmp_path, monkeypatch):

@@ -157,31 +157,6 @@ def test_wrong_results_of_each_form_are_found(monkeypatch, form, name, broken):
         assert {r.candidate for g in outcome.groups for r in g if r.failures} == {"auto"}
 
 
-def test_several_buffers_segments_and_a_layout():
-    settings = QUICK._replace(rotate=3, segment_bytes=256)
-    assert measured(["allreduce", "bcast"], "ring,chain,auto", settings=settings).failures == 0
-    layout = session.Topology.parse(",".join("1" * WORLD.size), WORLD.size)
-    settings = QUICK._replace(topology=layout)
-    for registered in (False, True):
-        outcome = measured(["allreduce"], "all", settings=settings, registered=registered)
-        assert outcome.failures == 0
-        if WORLD.rank == 0:
-            assert "leader" in {r.candidate for group in outcome.groups for r in group}
-
-
-@pytest.mark.parametrize("in_place", [False, True], ids=["", "in place"])
-def test_registered_memory(in_place):
-    """Ranks need different numbers of buffers of a rooted collective."""
-    settings = QUICK._replace(rotate=2)
-    outcome = measured(["allreduce", "gather", "reduce", "scatter", "alltoall"],
-                       "native,auto,linear,ring", registered=True, in_place=in_place,
-                       settings=settings, root=WORLD.size - 1)
-    assert outcome.failures == 0
-    if WORLD.rank == 0:
-        assert outcome.environment["buffers"] == (
-            "registered" if WORLD.size > 1 else "unregistered")
-
-
 @pytest.mark.parametrize("in_place", [False, True], ids=["", "in place"])
 def test_peers(in_place):
     """PyTorch's collectives get the same buffers and are held to the same results."""
@@ -206,14 +181,6 @@ def swept(stops_after=None, sweeps=3, iterations=7):
     outcome = session.run(WORLD, options, [course],
                           lambda: stops_after is not None and next(asked) >= stops_after)
     return course, outcome
-
-
-def test_sweeps_share_the_iterations():
-    course, outcome = swept()
-    assert outcome.failures == 0 and not outcome.interrupted
-    if WORLD.rank == 0:
-        assert course == ["begin", "allreduce", 2, 2, "bcast", 1, 1, "end"]
-        assert {len(r.seconds) for group in outcome.groups for r in group} == {9}
 
 
 def test_sweeps_that_are_interrupted_tell_what_they_have():

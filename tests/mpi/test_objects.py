@@ -224,15 +224,6 @@ def test_gather_and_scatter_of_sizes_that_differ(world, nbytes):
         assert world.scatter(every if rank == root else None, root) == every[rank]
 
 
-@pytest.mark.parametrize("name", ["float", "tuple", "f8", "large f8", "Number"])
-def test_the_oracle_is_right_about_mpi4py(world, name):
-    mine, op = VALUES[name](world.rank), lambda a, b: a + b
-    values = [VALUES[name](r) for r in range(world.size)]
-    assert same(RAW.allreduce(mine, op), tree(values, op))
-    assert same(RAW.scan(mine, op), prefixes(values, op, True)[world.rank])
-    assert same(RAW.exscan(mine, op), prefixes(values, op, False)[world.rank])
-
-
 def test_what_a_rank_passes_is_never_changed_or_handed_back(world):
     def grow(a, b):
         a += b

@@ -117,17 +117,6 @@ def test_results_that_a_clock_could_change_are_left_to_the_rules(unruled, comm):
 
 
 @compiled
-def test_patterns_of_calls_do_not_hide_from_the_checks(unruled, comm):
-    for turn in range(400):
-        sends(comm, 4, 0)
-        adds(comm, 1000)
-        comm.Barrier()
-        if turn % 8 == 0:
-            comm.Alltoall(numpy.zeros((SIZE, 100)), numpy.zeros((SIZE, 100)))
-    assert len(tried(comm)) >= 3
-
-
-@compiled
 def test_ranks_that_spell_a_call_differently_measure_together(unruled, comm):
     """Keywords, types, in place, and a memory of its own in every call."""
     data = numpy.arange(50.0)
