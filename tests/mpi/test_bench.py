@@ -23,7 +23,7 @@ from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.call_forms import FORMS
 from hpccoll.measure.cases import UNEVEN, make
 from hpccoll.measure.timing import Settings, World
-from hpccoll.tools.bench import overlap, session, torch_groups
+from hpccoll.tools.bench import session, torch_groups
 from hpccoll.tools.bench.session import Options
 
 pytestmark = pytest.mark.mpi
@@ -196,24 +196,6 @@ def test_sweeps_that_are_interrupted_tell_what_they_have():
                 "begin", "allreduce", "bcast", "interrupted"}
 
 
-@pytest.mark.parametrize("registered", [False, True], ids=["", "registered"])
-def test_overlap(registered):
-    """Nonblocking calls are right, and those that cannot serve are left out on all ranks."""
-    options = Options(["allreduce", "gatherv", "bcast"], [8, 4000 * WORLD.size],
-                      numpy.dtype("f4"), wanted=candidates.parse("native,linear,ring,binomial"),
-                      registered=registered, settings=QUICK._replace(iterations=3))
-    outcome = overlap.run(WORLD, options, 1)
-    assert outcome.failures == 0
-    if WORLD.rank:
-        assert outcome.groups == []
-        return
-    measured = [[(r.collective, r.candidate) for r in group] for group in outcome.groups]
-    chosen = dict(sum(measured, []))
-    assert chosen == {"allreduce": "ring", "gatherv": "linear", "bcast": "binomial"}
-    assert all(group[0][1] == "native" for group in measured)
-    assert {len(r.pure_seconds) for group in outcome.groups for r in group} == {3}
-
-
 def idle(rank, size):
     """Do nothing, and leave the output as it was."""
     return Program(())
@@ -280,19 +262,6 @@ def test_rank_0_alone_writes(tmp_path):
     assert sum(record["environment"]["hosts"].values()) == WORLD.size
     known = WORLD.size == 2 and os.cpu_count() > 1
     assert (record["environment"]["shared_cache"] is not None) == known
-
-
-@pytest.mark.parametrize("words", [["nonsense"], ["allreduce", "-i", "x"],
-                                   ["bcast", "--root", str(WORLD.size)],
-                                   ["overlap"], ["overlap", "bcast", "--sweeps", "2"],
-                                   ["overlap", "bcast", "--root", str(WORLD.size)],
-                                   ["bcast", "--json", "missing/x"]])
-def test_rank_0_alone_complains(tmp_path, monkeypatch, words):
-    monkeypatch.chdir(tmp_path)
-    ran = bench(*words)
-    assert ran.exit_code == 2
-    assert ran.stdout == ""
-    assert ran.stderr.count("\n") == (WORLD.rank == 0)
 
 
 def test_every_rank_knows_that_something_was_wrong(monkeypatch):

@@ -5,17 +5,14 @@ from math import inf
 
 import numpy
 import pytest
-from mpi.ipc_case import RANK, SIZE, WORLD, community, counted, cupy, folder, given, machine
+from mpi.ipc_case import RANK, SIZE, community, counted, cupy, folder, given, machine
 from mpi4py import MPI
 
 import hpccoll
 from hpccoll.cuda import registered
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.errors.mpi import OperatorError
-from hpccoll.measure.timing import Settings
 from hpccoll.testing import exact
-from hpccoll.tools.bench import session
-from hpccoll.tune.table import Candidate
 from support.gpu.device import queue
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -119,17 +116,6 @@ def test_ranks_that_do_not_combine_learn_that_an_operator_is_wrong(cupy):
         comm.Allreduce(MPI.IN_PLACE, x)  # whoever only sends may be told in the next call
     comm.Free()
     op.Free()
-
-
-def test_bench_measures_registered_memory(cupy, monkeypatch):
-    options = session.Options(
-        ("allreduce", "alltoall"), (4096,), numpy.dtype("f4"), wanted=[Candidate("linear")],
-        settings=Settings(iterations=3), registered=True, on_device=True)
-    with counted(monkeypatch) as found:
-        outcome = session.run(WORLD, options, [])
-    assert not outcome.failures and len(found) >= 6
-    if RANK == 0:
-        assert outcome.environment["buffers"] == "device registered"
 
 
 @pytest.mark.parametrize("kind", ["host", "not registered", "too much scratch"])

@@ -109,12 +109,6 @@ def test_bfloat16_tensors_are_reduced_as_such(cuda_aware):
 
 
 # -- what is recognised -------------------------------------------------------------------------
-def content(array):
-    """The elements of a buffer as the engine sees them."""
-    buffer = host_buffer(buffer_of(array, "b"))
-    if buffer.load is not None:
-        buffer.load()
-    return list(getattr(buffer.array, "raw", buffer.array))
 
 
 @HOW
@@ -124,13 +118,6 @@ def test_device_buffers_that_overlap_are_refused(cuda_aware):
         with pytest.raises(BufferArgumentError, match="overlaps"):
             resolve.allreduce(SIZE, 0, array[:3], array[2:5], MPI.SUM)
         assert resolve.allreduce(SIZE, 0, array[:3], array[3:], MPI.SUM).sink.count == 3
-
-
-def test_what_device_memory_is():
-    with installed(True) as cupy:
-        array = cupy.asarray(numpy.arange(4.0))
-        assert device.is_device(array) and device.is_device(DlpackArray(array))
-    assert not device.is_device(numpy.zeros(3)) and not device.is_device(b"abc")
 
 
 def test_device_memory_is_used_where_it_lies_or_copied():
@@ -153,16 +140,6 @@ def test_device_memory_is_used_where_it_lies_or_copied():
         host.store()
         assert list(array.raw) == [7] * 4
         assert host_buffer(buffer_of(array, "b")).store is None
-
-
-@HOW
-def test_order_of_elements(cuda_aware):
-    with installed(cuda_aware) as cupy:
-        matrix = cupy.asarray(numpy.arange(6.0).reshape(2, 3))
-        for array in (matrix, matrix.T):
-            assert content(array) == list(range(6))
-        with pytest.raises(BufferArgumentError, match="b: .*contiguous"):
-            buffer_of(cupy.asarray(numpy.arange(6.0))[::2], "b")
 
 
 def test_calls_on_host_memory_never_look_for_cupy(monkeypatch):

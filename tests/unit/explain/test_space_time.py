@@ -102,18 +102,6 @@ def test_formats_and_folders(tmp_path):
             plotting.check(str(path))
 
 
-@pytest.mark.parametrize("low, high", [(0.7, 1.45), (0.7, 3.6), (0.9, 1.1), (0.01, 5), (0.7, 25)])
-def test_ratios_can_be_read_off(low, high):
-    """1x and 2x alone were once all that an axis named, and a point of 3.2x was read as 2.7x."""
-    ticks = plotting.ratio_ticks(low, high)
-    assert 1 in ticks and ticks == sorted(set(ticks)) and 3 <= len(ticks) <= 12
-    assert all(low <= tick <= high for tick in ticks)
-    if high > 1.6 and low > 0.2:
-        assert 1.5 in ticks
-    if 3 < high < 30 and low > 0.2:
-        assert 3 in ticks
-
-
 # The replay: what messages carry, as the proof counts it
 
 

@@ -144,14 +144,6 @@ def test_whatever_is_wanted_was_given(name, size):
                     assert any(block in keys for keys in given[source].values()), (name, block)
 
 
-def test_names_and_text():
-    assert all(str(c) == name == c.name for name, c in COLLECTIVES.items())
-    assert {n for n, c in COLLECTIVES.items() if c.rooted} == {"bcast", "reduce", "gather",
-                                                               "scatter"}
-    assert {n for n, c in COLLECTIVES.items() if c.reduces} == {
-        "reduce", "allreduce", "reduce_scatter", "scan", "exscan"}
-
-
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 6, 1001])
 @pytest.mark.parametrize("nblocks", [1, 2, 5, 7])
 def test_blocks_are_near_equal_and_complete(count, nblocks):

@@ -14,7 +14,7 @@ from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.schedule import Program, Schedule, at, copy, recv, send
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate
-from hpccoll.simulator.conditions import SimulatedConditions, delays, work_after_rounds
+from hpccoll.simulator.conditions import SimulatedConditions, delays
 from hpccoll.simulator.effort import (
     ESTIMATE,
     MESSAGES,
@@ -114,12 +114,6 @@ def test_distributions(text, low, middle, high):
     assert mean(drawn) == pytest.approx(middle, rel=0.05)
 
 
-def test_lists_and_single_ranks():
-    assert delays("late", "list:0,5us,1ms", True).of_ranks(3, Random()) == [0, 5e-6, 1e-3]
-    assert delays("late", "one:2:5us", True).of_ranks(4, Random()) == [0, 0, 5e-6, 0]
-    assert work_after_rounds("--compute", "5us,2ns/B") == (5e-6, 2e-9)
-
-
 @pytest.mark.parametrize(("conditions", "problem"), [
     (dict(late="often"), "late: .*'often'"),
     (dict(late="unifrom:2us"), "'uniform'"),
@@ -173,14 +167,6 @@ def test_headers_are_on_the_way_but_no_bytes_of_a_message():
     # A message of nothing else takes its time, too.
     barrier = simulate(schedule("barrier", "dissemination", 2), 0, machine, "2x1")
     assert barrier.seconds == pytest.approx(A + 500 * B)
-
-
-def test_nothing_to_do():
-    assert simulate(schedule("allreduce", "ring", 1), 1e6, EVENT_LOOP_FLAT).seconds == 0
-    assert simulate(schedule("allreduce", "ring", 4), 0, EVENT_LOOP_FLAT).seconds == 0
-    result = simulate(schedule("barrier", "tree", 1), 0, EVENT_LOOP_FLAT)
-    assert "time           0 s" in result.as_text()
-    assert "GB/s" not in simulate(schedule("barrier", "tree", 4), 1e6, EVENT_LOOP_FLAT).as_text()
 
 
 def test_a_deadlock_is_named():

@@ -47,14 +47,6 @@ def test_algorithms_are_simulated_on_the_hosts_of_the_record():
     assert given[1].simulated == pytest.approx(3e-6, rel=0.02)
 
 
-def test_segments_of_a_candidate_go_before_those_of_all():
-    names = ("ring", "ring:segment=65536", "recursive_multiplying:k=4:segment=65536")
-    taken = record(results=[result(name, 1 << 20, 1e-3) for name in names])
-    plain, cut, _ = (c.simulated for c in compare(taken, find("hdr")))
-    again = [c.simulated for c in compare(taken, find("hdr"), segment_bytes=1 << 16)]
-    assert plain != cut and again[:2] == [cut, cut]
-
-
 def test_one_host_on_a_machine_of_one_level():
     """The layout of a record has hosts and ranks, what is measured on one node has ranks alone."""
     machine = Machine("m", (Level("node", 1e-6, 1e-10, bus=12e9),))
@@ -64,15 +56,6 @@ def test_one_host_on_a_machine_of_one_level():
                                  {"topology": "4", "rank_hosts": []})]
     assert found[0] == pytest.approx(found[1])
     assert found[0] == pytest.approx(6 * (1e-6 + (1 << 20) / 12e9))
-
-
-def test_one_collective():
-    both = record(results=[*record()["results"],
-                           result("binomial", 64, 1e-6, collective="bcast", root=1)])
-    assert [c.collective for c in compare(both, find("hdr"), collective="bcast")] == ["bcast"]
-    assert len(compare(both, find("hdr"))) == 7
-    with pytest.raises(HpccollError, match="scan"):
-        compare(both, find("hdr"), collective="scan")
 
 
 @pytest.mark.parametrize("wrong", [

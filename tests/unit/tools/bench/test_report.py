@@ -74,24 +74,6 @@ def test_the_star_stands_beside_the_ratios_that_decide():
     assert "the ratio in the middle three of five parts" in " ".join(text.replace("#", "").split())
 
 
-@pytest.mark.parametrize("width", [80, 100, 140])
-def test_what_the_user_names_has_a_column(width):
-    """Even where two others are faster, and the terminal is narrow."""
-    mine, theirs = "/home/me/mesh.py:MESH:x=2", "pat"
-    group = [result("native", [8]), result("auto", [2], serves="ring"), result("ring", [3]),
-             result(mine, [4]), result(theirs, [5], wrong=1)]
-    made = report.SizeTable(Console(file=io.StringIO(), width=width), [mine, theirs])
-    text = told(made, ENVIRONMENT, [group])
-    head, row = (re.split(" {2,}", line.strip("* ")) for line in text.splitlines()
-                 if line.strip("* ").startswith(("size", "1 KiB")))
-    cells = dict(zip(head, row))
-    assert cells["mesh.py:MESH"] == "4 us" and "/home/me" not in text.split("medians")[1]
-    assert cells.get("pat") == "wrong" or re.search("--full also shows: .*pat", text)
-    assert max(len(line) for line in text.splitlines() if line[0] != "#") <= width
-    full = told(report.TableReport(Console(file=io.StringIO(), width=200)), ENVIRONMENT, [group])
-    assert "| mesh.py:MESH:x=2 " in full and "/home/me" not in full
-
-
 def test_candidates_that_cannot_serve_are_named_once_and_wrong_results_in_full():
     output = io.StringIO()
     groups = [[result("native", [4]), result("ring", [2], wrong=3)],
@@ -184,39 +166,6 @@ def test_picture(tmp_path):
         plotting.check(str(tmp_path / name))
         plot.draw(drawn, ENVIRONMENT, str(tmp_path / name))
         assert (tmp_path / name).stat().st_size > 5000
-
-
-@pytest.mark.parametrize("names, sizes, said", [
-    (("native", "ring"), 2, "shaded: the middle parts of the run; "),
-    (("native", "auto", "ring", "rails", "pat"), 2, "shaded: the middle parts of the run of auto"),
-    (("native", "ring", "rails", "pat", "rabenseifner"), 2, None),
-    (("native", "ring"), 1, None)])
-def test_shades_are_named_where_there_are_some(tmp_path, monkeypatch, names, sizes, said):
-    pytest.importorskip("matplotlib")
-    groups = [[result(name, [4, 5, 6, 7, 8, 9], nbytes=8 << n) for name in names]
-              for n in range(sizes)]
-    drawn = []
-    monkeypatch.setattr(plot, "save", lambda figure, path: drawn.append(figure))
-    plot.draw(groups, ENVIRONMENT, str(tmp_path / "one.png"))
-    texts = " ".join(text.get_text() for text in drawn[0].texts)
-    assert said in texts if said else "shaded" not in texts
-    assert bool(said) == any(panel.collections for panel in drawn[0].axes)
-
-
-@pytest.mark.parametrize("limited", [True, False])
-def test_the_memory_limit_is_named_in_the_legend_where_there_is_one(monkeypatch, limited):
-    """A name beside the line would lie on curves, or be cut off at the edge."""
-    groups = [[result(name, [late * 2 ** n], nbytes=1 << n,
-                      limit_seconds=2 ** n / 2e10 if limited and n > 20 else None)
-               for name, late in (("native", 2), ("auto", 1))] for n in range(3, 25, 2)]
-    drawn = []
-    monkeypatch.setattr(plot, "save", lambda figure, path: drawn.append(figure))
-    plot.draw(groups, ENVIRONMENT, "one.png")
-    legend, = drawn[0].legends
-    named = [text.get_text() for text in legend.get_texts()]
-    assert named == ["auto", "native", *["memory limit"] * limited]
-    limits = [line for line in drawn[0].axes[1].get_lines() if line.get_label() == "memory limit"]
-    assert len(limits) == limited and not drawn[0].axes[1].texts
 
 
 # PyTorch's process groups as candidates

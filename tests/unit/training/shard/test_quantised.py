@@ -70,24 +70,6 @@ def test_all_ranks_read_the_same_weights(count, size, bits):
     assert (numpy.abs(found[0] - weights) <= step / 2 * (1 + 1e-6)).all()
 
 
-@pytest.mark.slow(every=10)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("count", (0, 1, 2, 101, 128))
-def test_sums_of_equal_values_are_exact_over_all_ranks(layout, count):
-    """Every rank has the same values on the quantiser's grid: P times them must come out."""
-    size = size_of(layout)
-    values, counts = grid(0, count), part_sizes(count, size)
-
-    def work(comm):
-        vector, levels = values.copy(), TwoLevels(comm, 4, BLOCK)
-        finish(levels.reduce(vector, counts))
-        levels.free()
-        return vector[:counts[comm.rank]]
-
-    found = numpy.concatenate(run_ranks(size, work, layout=layout))
-    assert (found == size * values).all()
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("bits", (4, 8))
 def test_the_error_of_a_sum_is_bounded(layout, bits):

@@ -247,21 +247,6 @@ def test_memory_is_within_five_percent_of_its_closed_form(stage, size):
     assert measured == pytest.approx(wanted.total, rel=0.05)
 
 
-def test_memory_of_weights_of_two_bytes():
-    """16 bytes an element without shards, as DeepSpeed counts: 2 + 2 + 4 + 4 + 4."""
-    arrays = [numpy.ones(1000, "f2"), numpy.ones(600, "f2")]
-
-    def work(comm):
-        options = {"units": [[0], [1]], "fetching": Fetching(persistent=0)}
-        return [make(comm, stage, adam(), arrays, **(options if stage == 3 else {})).footprint
-                for stage in range(4)]
-
-    for stages in run_ranks(4, work):
-        for stage, found in enumerate(stages):
-            assert found == footprint(stage, 1600, 4, itemsize=2, state_bytes=12)
-        assert stages[0].total == 16 * 1600
-
-
 def test_buffers_of_gradients_are_few():
     """At stage 2 no more than two groups are whole at a time, and none after the step."""
     arrays = [numpy.ones(1000, "f4") for _ in range(8)]
