@@ -15,11 +15,11 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "C": 7177,
-    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2584, "comm": 4690, "config": 320,
-    "cuda": 2593, "errors": 578, "explain": 1306, "guard": 2776, "hpccoll": 536, "ir": 2092,
-    "jax": 736, "keras": 273, "machine": 864, "measure": 2942, "proof": 1278, "runtime": 3871,
-    "simulator": 3352, "testing": 816, "tools": 4964, "torch": 3659, "training": 7683,
+    "C": 6873,
+    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2584, "comm": 4884, "config": 320,
+    "cuda": 2593, "errors": 578, "explain": 1306, "guard": 2765, "hpccoll": 536, "ir": 2092,
+    "jax": 736, "keras": 273, "machine": 864, "measure": 2695, "proof": 1278, "runtime": 3969,
+    "simulator": 3352, "testing": 816, "tools": 4979, "torch": 3659, "training": 7689,
     "transport": 1429, "tune": 2091}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
@@ -31,14 +31,14 @@ TEST_BUDGET = {
     "golden": (227, 2),
     "gpu": (750, 7),
     "law": (386, 5),
-    "mpi": (16853, 95),
+    "mpi": (16855, 95),
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
-    "support": (6571, 48),
+    "support": (6582, 49),
     "tests": (1997, 9),
     "uncompiled": (94, 2),
-    "unit": (34755, 194)}
+    "unit": (34761, 194)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

@@ -36,10 +36,8 @@ from hpccoll.machine.backoff import wait_until
 from hpccoll.runtime.events.call_log import (
     ASKED,
     CHECK,
-    ENDS,
     FREED,
     INSIDE,
-    LAST,
     LEFT,
     NUMBER,
     Log,
@@ -312,7 +310,7 @@ class LibraryCalls:
         two polls see different calls: in a fast loop, the log drops the call of the last poll.
         """
         number, before = self.log.differs(self.next), self.odd
-        self.odd = number if self.log.words[ENDS + (number & LAST)] else 0
+        self.odd = number if self.log.end_of(number) else 0
         if not self.odd or not before or self.alarm_raised:
             return
         error: BaseException | None = None

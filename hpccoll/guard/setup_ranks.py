@@ -25,14 +25,10 @@ from hpccoll.guard.rank_status import (
 from hpccoll.machine.groups import world_ranks
 from hpccoll.machine.processes import Process
 from hpccoll.runtime.events.call_log import (
-    ENDS,
     FAILED,
-    HASHES,
     INSIDE,
-    LAST,
     NUMBER,
     SOME_TIME,
-    Log,
 )
 from hpccoll.runtime.planning.description import Description
 
@@ -102,15 +98,15 @@ class SetupRanks:
         """Record the start of the call; return its call hash."""
         words, call_hash = self.log.words, self.description.call_hash()
         self.number = words[NUMBER] + 1
-        place = self.number & LAST
-        words[HASHES + place], words[ENDS + place] = call_hash, 0
+        self.log.write_start(self.number, call_hash)
         self.log.describe(call_hash, self.description)
         words[NUMBER] = self.number
         return call_hash
 
     def end(self, how: int = SOME_TIME) -> None:
         """Record the end of the call on this rank."""
-        self.log.words[INSIDE], self.log.words[ENDS + (self.number & LAST)] = 0, how
+        self.log.words[INSIDE] = 0
+        self.log.write_end(self.number, how)
 
     def publish_status(self) -> None:
         """Publish the ranks that this rank waits for; the others match the call by its key."""
@@ -135,7 +131,7 @@ class SetupRanks:
         said, number = log.status(), log.words[NUMBER]
         if self.met:
             return bool(log.words[INSIDE] == self.met[rank]
-                        or _end(log, self.met[rank]) not in (0, WITHDRAWN))
+                        or log.end_of(self.met[rank]) not in (0, WITHDRAWN))
         if self._is_earlier(rank, number):
             return False
         if said.get("number") == number and said.get("call") == self.key:
@@ -168,7 +164,7 @@ class SetupRanks:
                 continue
             report = log.report() if log.words[FAILED] else None
             if self.met:
-                if _end(log, self.met[rank]) == GAVE_UP:
+                if log.end_of(self.met[rank]) == GAVE_UP:
                     here = report is not None and report["number"] == self.met[rank]
                     found[rank] = self._reported_error(rank, report if here else None)
             elif report is not None and log.words[FAILED] == log.words[NUMBER] + 1 and (
@@ -187,10 +183,3 @@ class SetupRanks:
     def peer_lost_error(self, failed_ranks: tuple[int, ...]) -> PeerLost:
         """Return the error of a call with lost ranks."""
         return PeerLost(failed_ranks, self.rank_status.states(0, failed_ranks), self.title)
-
-
-def _end(log: Log, number: int) -> int:
-    """Return the recorded end of a call; 0 if it has not ended, or is not in the log."""
-    words = log.words
-    known = number <= words[NUMBER] < number + LAST
-    return words[ENDS + (number & LAST)] if known else 0

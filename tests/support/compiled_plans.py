@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpccoll.ir.schedule import SEND
-from hpccoll.runtime.events.phase_events import PhaseRecorder
+from hpccoll.runtime.events.phase_events import PHASE_BITS, Activity
 from hpccoll.runtime.execution.compiled_plan import Code, Form, Instruction, split_address
 
 
@@ -46,7 +46,7 @@ def _operands(code: Code, operation: int, *operands: int) -> str:
         return (f"to {peer}, {third} bytes of {_place(second)}" if kind == SEND else
                 f"{third} bytes from {peer} into {_place(second)}")
     if operation == Instruction.NOTE:
-        return PhaseRecorder.activity(second).name.lower()
+        return Activity(second & (1 << PHASE_BITS) - 1).name.lower()
     if operation in (Instruction.START, Instruction.AWAIT):
         return f"batch {first}"
     return f"from {code.ways[first].peer}" if operation == Instruction.TAKEN else ""

@@ -37,7 +37,7 @@ def context(world, rank):
     return SimpleNamespace(
         rank=rank, size=SIZE, endpoint=wire, remote=wire, plans=BoundedDict(9),
         config=Config(), limits=DEDICATED, scratch_bytes=0, topology=Topology.parse("2x2"),
-        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=NoGuard(), moments=None)
+        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=NoGuard(), phases=None)
 
 
 @pytest.mark.parametrize("type_", ["f2", "bfloat16"])

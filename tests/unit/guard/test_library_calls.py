@@ -16,11 +16,8 @@ from hpccoll.guard.watchdog import WATCHDOG
 from hpccoll.runtime.events.call_log import (
     ALARM,
     ASKED,
-    ENDS,
     FREED,
-    HASHES,
     INSIDE,
-    LAST,
     LEFT,
     LOG_BYTES,
     NUMBER,
@@ -38,8 +35,9 @@ def call(log, description, ended=True):
     """Note a call of the MPI library's."""
     log.describe(description.call_hash(), description)
     number = log.words[NUMBER] + 1
-    log.words[HASHES + (number & LAST)] = description.call_hash()
-    log.words[ENDS + (number & LAST)], log.words[NUMBER] = SOME_TIME * ended, number
+    log.write_start(number, description.call_hash())
+    log.write_end(number, SOME_TIME * ended)
+    log.words[NUMBER] = number
 
 
 @pytest.fixture
@@ -106,7 +104,7 @@ def test_a_call_that_has_not_ended_is_not_looked_back_at(made, inside):
     for _ in range(3):
         guard.library._look_back()
     assert guard.failure is None
-    logs[0].words[ENDS + 1] = SOME_TIME
+    logs[0].write_end(1)
     for _ in range(2):
         guard.library._look_back()
     assert guard.failure is not None

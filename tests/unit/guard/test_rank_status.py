@@ -26,7 +26,6 @@ from hpccoll.runtime.events.call_log import (
     DOING_START,
     ENDED,
     FREED,
-    HASHES,
     INSIDE,
     LEFT,
     LOG_BYTES,
@@ -42,7 +41,7 @@ def log(number=7):
     made = Log(numpy.zeros(LOG_BYTES, "u1"))
     made.describe(SUM.call_hash(), SUM)
     made.words[NUMBER] = number
-    made.words[HASHES + number % 64] = SUM.call_hash() if number else 0
+    made.write_start(number, SUM.call_hash() if number else 0)
     return made
 
 

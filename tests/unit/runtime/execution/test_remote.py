@@ -71,7 +71,7 @@ class Scene:
     def __init__(self, comm, code=TWICE, hears=lambda: None):
         self.context = SimpleNamespace(
             remote=MpiEndpoint(comm), endpoint=SimpleNamespace(rank=0), timeouts=(0.05, 100),
-            abandoned=[], moments=None,
+            abandoned=[], phases=None,
             limits=SimpleNamespace(spins=5), place=SimpleNamespace(fabric=False),
             guard=SimpleNamespace(on_alarm=hears),
             seen=BoundedDict(100), batches=BoundedDict(100, RunBatches.free), fail=self.fail)

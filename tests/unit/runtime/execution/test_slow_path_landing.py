@@ -49,7 +49,7 @@ class Scene:
                 rank=0, size=1, offers=NOTHING, remote=MpiEndpoint(comm), on_alarm=None,
                 node=SimpleNamespace(local={0: 0}, on_device=lambda where: False),
                 direct=lambda peers, tag: False),
-            timeouts=Timeouts(0.02, 100), abandoned=[], moments=None,
+            timeouts=Timeouts(0.02, 100), abandoned=[], phases=None,
             fail=lambda error, *details: error)
         phase = Phase((), (Message("recv", 0, Extent(OUT, 0, NBYTES)),), ())
         plan = Plan(SimpleNamespace(title="a test"), (Segment(LoweredProgram((phase,), 0, 0), 0),),
