@@ -260,16 +260,6 @@ def test_nothing_is_left_of_a_cluster():
     assert not cluster.home.exists()
 
 
-@pytest.mark.once
-def test_nothing_is_left_of_a_cluster_that_does_not_come_up(monkeypatch):
-    monkeypatch.setattr(module, "CONFIGURATION", module.CONFIGURATION + "Nonsense=yes\n")
-    cluster = Slurm()
-    with pytest.raises(RuntimeError, match="does not come up"):
-        cluster.__enter__()
-    assert cluster.processes() == []
-    assert not cluster.home.exists()
-
-
 @several_nodes
 def test_status_of_a_running_job_on_all_nodes(cluster, tmp_path):
     """From a step beside that of the job; it ends nothing."""
