@@ -11,6 +11,7 @@ from hpccoll import algorithms
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_json, as_list, as_text, draw
+from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.explain.text import WANTS, first_line
 from hpccoll.ir.collectives import COLLECTIVES, OUT
 from hpccoll.ir.schedule import Program, Span, Step, at, recv, send

@@ -26,6 +26,7 @@ from hpccoll.training.negotiation import (
 from hpccoll.training.stall_inspector import (
     FAILED,
     Control,
+    Diagnosis,
     Notice,
     StallInspector,
 )
