@@ -17,7 +17,7 @@ PACKAGE = TESTS.parent / "hpccoll"
 BUDGET = {
     "C": 6873,
     "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2617, "comm": 4884, "config": 320,
-    "cuda": 2597, "errors": 582, "explain": 1306, "guard": 2702, "hpccoll": 536, "ir": 2092,
+    "cuda": 2597, "errors": 582, "explain": 1306, "guard": 2709, "hpccoll": 536, "ir": 2092,
     "jax": 736, "keras": 273, "machine": 867, "measure": 2697, "proof": 1278, "runtime": 3980,
     "simulator": 3352, "testing": 816, "tools": 5210, "torch": 3659, "training": 7656,
     "transport": 1481, "tune": 2091}
@@ -38,7 +38,7 @@ TEST_BUDGET = {
     "support": (6582, 49),
     "tests": (1997, 9),
     "uncompiled": (94, 2),
-    "unit": (35027, 196)}
+    "unit": (35029, 196)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 
