@@ -41,8 +41,8 @@ PATIENCE, LATE, LONGER, SENDING = 0.25, 0.75, 2.0, 0.5
 class SharedLogs:
     """Logs of ranks that all share memory; ``fence`` orders accesses if the processor does not."""
 
-    #: Descriptor of the file of the logs, for ``hpccoll status``.
-    file = -1
+    #: Key of the communicator in the table for ``hpccoll status``.
+    listed = 0
 
     def __init__(self, logs: Mapping[int, Log], rank: int, fence: Callable[[], Any] | None):
         self.logs, self.mine, self.rank, self.fence = logs, logs[rank], rank, fence
@@ -133,7 +133,7 @@ class MessagedLogs:
     ``comm`` is the private communicator; ``logs`` are those of ranks that share memory.
     """
 
-    file = -1
+    listed = 0
 
     def __init__(self, comm: MPI.Intracomm, logs: Mapping[int, Log] | None = None):
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
@@ -243,7 +243,7 @@ def logs_of(ranks: Ranks) -> SharedLogs | MessagedLogs:
             found: SharedLogs | MessagedLogs = MessagedLogs(ranks.comm, logs)
             if ranks.place.one_node:
                 found = SharedLogs(logs, ranks.rank, node.fence)
-            found.file = JOB.comms.add(shared.file, ranks.rank, ranks.size, node.rank,
+            found.listed = JOB.comms.add(shared.file, ranks.rank, ranks.size, node.rank,
                                        ranks.user.Get_name())
             return found
     return MessagedLogs(ranks.comm)

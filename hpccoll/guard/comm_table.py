@@ -12,8 +12,9 @@ import struct
 import threading
 from typing import NamedTuple
 
-#: Communicators that a process lists, bytes of each, and of all.
-MOST, ENTRY_BYTES = 32, 128
+#: Communicators that a process lists, those that are never dropped for later ones, and bytes of
+#: each.
+MOST, KEPT, ENTRY_BYTES = 32, 16, 128
 TABLE_BYTES = MOST * ENTRY_BYTES
 _LAYOUT = struct.Struct("=qqqqq88s")
 
@@ -41,6 +42,9 @@ class CommTable:
 
     def __init__(self, memory: memoryview):
         self.memory, self.lock = memory, threading.Lock()
+        #: Places and descriptors by the keys of communicators, the oldest first.
+        self.listed: dict[int, tuple[int, int]] = {}
+        self.last = 0
 
     def entries(self) -> list[CommEntry]:
         """Return the communicators; the process may be writing meanwhile."""
@@ -53,26 +57,31 @@ class CommTable:
         return found
 
     def add(self, file: int, rank: int, size: int, place: int, name: str) -> int:
-        """List a communicator; return the descriptor, or -1 if the table is full: it is closed."""
+        """List a communicator, and return its key; the table closes the descriptor later.
+
+        A full table drops the oldest communicator after the first :data:`KEPT`.
+        """
         if file < 0:
-            return -1
+            return 0
         with self.lock:
-            start = self._find(0)
-            if start >= 0:
-                _LAYOUT.pack_into(self.memory, start, file + 1, os.fstat(file).st_ino, rank, size,
-                                  place, name.encode()[:88])
-                return file
+            if len(self.listed) == MOST:
+                self._drop(list(self.listed)[KEPT])
+            used = {start for start, _ in self.listed.values()}
+            start = next(start for start in range(0, TABLE_BYTES, ENTRY_BYTES)
+                         if start not in used)
+            _LAYOUT.pack_into(self.memory, start, file + 1, os.fstat(file).st_ino, rank, size,
+                              place, name.encode()[:88])
+            self.last += 1
+            self.listed[self.last] = start, file
+            return self.last
+
+    def remove(self, key: int) -> None:
+        """Remove a communicator, if it is listed."""
+        with self.lock:
+            if key in self.listed:
+                self._drop(key)
+
+    def _drop(self, key: int) -> None:
+        start, file = self.listed.pop(key)
+        self.memory[start:start + ENTRY_BYTES] = bytes(ENTRY_BYTES)
         os.close(file)
-        return -1
-
-    def remove(self, file: int) -> None:
-        """Remove a communicator, and close the descriptor of its logs."""
-        start = self._find(file + 1) if file >= 0 else -1
-        if start >= 0:
-            self.memory[start:start + ENTRY_BYTES] = bytes(ENTRY_BYTES)
-            os.close(file)
-
-    def _find(self, word: int) -> int:
-        """Return where the first entry with such a first word begins; -1 if there is none."""
-        return next((start for start in range(0, TABLE_BYTES, ENTRY_BYTES)
-                     if _LAYOUT.unpack_from(self.memory, start)[0] == word), -1)

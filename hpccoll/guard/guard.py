@@ -442,5 +442,4 @@ class Guard:
         """Publish that this rank has freed the communicator, or exits."""
         self.logs.mine.words[LEFT] = self.logs.mine.words[LEFT] or how
         if how == FREED:
-            JOB.comms.remove(self.logs.file)
-            self.logs.file = -1
+            JOB.comms.remove(self.logs.listed)

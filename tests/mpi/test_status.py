@@ -89,16 +89,16 @@ def test_a_stopped_rank_is_named_soon(comm):
 
 
 def test_a_freed_communicator_is_not_listed(comm):
-    before = len(JOB.comms.entries())
     other = hpccoll.Comm(RAW.Dup())
+    other.Set_name("freed later")
     other.Barrier()
     other.Barrier()
-    assert len(JOB.comms.entries()) == before + 1
-    descriptor = JOB.comms.entries()[-1].file
+    entry, = (entry for entry in JOB.comms.entries() if entry.name == "freed later")
+    assert (entry.rank, entry.size) == (RANK, SIZE) and os.fstat(entry.file).st_ino == entry.inode
     other.Free()
-    assert len(JOB.comms.entries()) == before
+    assert "freed later" not in [entry.name for entry in JOB.comms.entries()]
     with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(descriptor)
+        os.fstat(entry.file)
 
 
 def test_what_is_no_job():

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from hpccoll.guard.comm_table import MOST, TABLE_BYTES, CommEntry, CommTable
+from hpccoll.guard.comm_table import KEPT, MOST, TABLE_BYTES, CommEntry, CommTable
 
 
 @pytest.fixture
@@ -18,29 +18,31 @@ def descriptor():
 
 def test_a_communicator_is_listed_until_it_is_removed(table):
     first, second = descriptor(), descriptor()
-    assert table.add(first, 0, 2, 0, "world") == first
-    assert table.add(second, 3, 4, 1, "g" * 200) == second
+    keys = [table.add(first, 0, 2, 0, "world"), table.add(second, 3, 4, 1, "g" * 200)]
     inode = os.stat("/dev/null").st_ino
     assert table.entries() == [CommEntry(first, inode, 0, 2, 0, "world"),
                                CommEntry(second, inode, 3, 4, 1, "g" * 88)]
-    table.remove(first)
+    table.remove(keys[0])
     assert [entry.file for entry in table.entries()] == [second]
     with pytest.raises(OSError, match="descriptor"):
         os.fstat(first)
-    table.remove(first)  # not the one that has its number now
-    table.remove(-1)
-    assert len(table.entries()) == 1
-    table.remove(second)
+    again = descriptor()  # of the same number
+    keys.append(table.add(again, 0, 2, 0, ""))
+    table.remove(keys[0])
+    table.remove(table.add(-1, 0, 2, 0, ""))
+    assert len(table.entries()) == 2
+    for key in keys:
+        table.remove(key)
+    assert not table.entries()
 
 
-def test_a_full_table_keeps_no_more_descriptors(table):
-    kept = [table.add(descriptor(), 0, 2, 0, "") for _ in range(MOST)]
-    last = descriptor()
-    assert table.add(last, 0, 2, 0, "") == -1 and table.add(-1, 0, 2, 0, "") == -1
+def test_a_full_table_keeps_the_first_and_the_last(table):
+    files = [descriptor() for _ in range(MOST + 5)]
+    keys = [table.add(file, rank, 99, 0, "") for rank, file in enumerate(files)]
+    ranks = {entry.rank for entry in table.entries()}
+    assert ranks == {*range(KEPT), *range(KEPT + 5, MOST + 5)}
     with pytest.raises(OSError, match="descriptor"):
-        os.fstat(last)
-    table.remove(kept[5])
-    again = descriptor()
-    assert table.add(again, 1, 2, 0, "") == again and len(table.entries()) == MOST
-    for file in {*kept, again}:
-        table.remove(file)
+        os.fstat(files[KEPT])
+    for key in keys:
+        table.remove(key)
+    assert not table.entries()
