@@ -98,7 +98,6 @@ class Wrong(NamedTuple):
 
 A, B, BIG, MANY = numpy.zeros(3), numpy.ones(3), numpy.zeros(8), numpy.ones(1 << 16)
 PARTS = numpy.arange(12.)
-BYTES = numpy.zeros(4 * 8 + 1, "u1")
 FLOAT8 = Tensor(dtype="u1", code=FLOAT8_E4M3FN)
 BELOW = numpy.zeros(SIZE + 5)
 #: Calls that are wrong in ways of their own; the numbers of elements do not fit where no comment
