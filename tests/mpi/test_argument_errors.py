@@ -1,4 +1,9 @@
-"""Arguments that are wrong: an error of hpccoll's, on the rank that has one, before any message."""
+"""Arguments that are wrong: an error of hpccoll's, on the rank that has one, before any message.
+
+``rows`` lists calls, the type of the error, the argument that its message names, and other words
+of it. One rank alone makes every call: if anything were sent, it would wait for the others. What
+looks odd but has a meaning to mpi4py is in ``test_specifications.py``.
+"""
 
 import re
 from typing import Any, NamedTuple
