@@ -59,7 +59,8 @@ def job(monkeypatch, tmp_path):
         os.close(one.file)
 
 
-@pytest.mark.parametrize("which", ["", "key", str(os.getpid()), str(os.getppid())])
+@pytest.mark.parametrize("which", ["", "key", str(os.getpid()), str(os.getppid())],
+                         ids=["all", "key", "rank", "parent"])
 def test_a_waiting_rank_and_the_one_it_waits_for(job, which):
     found, = status.read_jobs(which)
     first, second = found.ranks
