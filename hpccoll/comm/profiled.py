@@ -26,7 +26,7 @@ from hpccoll.ir.operators import OPERATORS
 from hpccoll.machine.groups import private_copy
 from hpccoll.measure.profiling.observer import OBSERVER, write_at_end
 from hpccoll.measure.profiling.record import INIT, OBJECTS, WAIT, CallKind
-from hpccoll.runtime.events.ring import events
+from hpccoll.runtime.events.ring import event_ring
 
 #: Lower-case methods that are collective, but ``barrier``: it calls ``Barrier``, which is recorded.
 LOWER_CASE = tuple(name for name, row in TABLE.items() if row.objects and row.roles)
@@ -84,7 +84,7 @@ def _record(comm: Any, method: Method, args: tuple[Any, ...], run: Callable[...,
     run(*args)
     stop = perf_counter_ns()
     kind = _kind(comm, method.title, args, {}, method.row.roles.find("n"))
-    events().add_call(number, kind, start, stop, True)
+    event_ring().add_call(number, kind, start, stop, True)
     if comm._calls is not None and method.title in NUMBERS:
         comm._calls.record(RECOGNISED, number)
         comm._calls.learn(NUMBERS[method.title], method.row.roles, args, kind)
@@ -105,7 +105,7 @@ def _object_method(method: Callable, title: str, root_at: int) -> Callable:
             kind = _kind(self, title, args[1:], named, root_at - 1 if args else root_at)
             if len(args) == 1 and not named:
                 self._cache.observed[title] = kind
-        events().add_call(comm, kind, start, stop, True)
+        event_ring().add_call(comm, kind, start, stop, True)
         return result
 
     return call
@@ -121,7 +121,7 @@ def _request_method(method: Callable, title: str, root_at: int) -> Callable:
         stop = perf_counter_ns()
         kind = _kind(self, title, args, named, root_at)
         if not title.endswith(INIT):
-            events().add_call(comm, kind, start, stop, True)
+            event_ring().add_call(comm, kind, start, stop, True)
         return watch_request(request, comm, kind)
 
     return call
@@ -169,7 +169,7 @@ def _kind(comm: Any, title: str, args: Sequence[Any], named: dict[str, Any], roo
     observed = comm._lifetime.observed
     if comm._context is not None and comm._context.phases is not None:
         OBSERVER.phases[observed] = comm._context.phases
-    number = events().kind((observed, kind))
+    number = event_ring().kind((observed, kind))
     if len(cache.observed) >= MOST_KEYS:
         cache.observed.clear()
     cache.observed[key] = number
@@ -223,16 +223,16 @@ def _watched_request(cls: Any) -> Any:
         start = perf_counter_ns()
         result = cls.Wait(self, status)
         comm, kind = self._observed
-        number, one = events().kinds[kind]
-        events().add_call(comm, events().kind((number, one._replace(title=one.title + WAIT))),
-                          start, perf_counter_ns(), False)
+        number, one = event_ring().kinds[kind]
+        waits = event_ring().kind((number, one._replace(title=one.title + WAIT)))
+        event_ring().add_call(comm, waits, start, perf_counter_ns(), False)
         return result
 
     def Start(self: Any) -> None:
         start = perf_counter_ns()
         cls.Start(self)
         comm, kind = self._observed
-        events().add_call(comm, kind, start, perf_counter_ns(), False)
+        event_ring().add_call(comm, kind, start, perf_counter_ns(), False)
 
     members: dict[str, Any] = {"Wait": wraps(cls.Wait)(Wait), "__module__": cls.__module__,
                                "__qualname__": cls.__qualname__, "_observed": None}

@@ -23,7 +23,7 @@ from hpccoll import record_file
 from hpccoll.config import load
 from hpccoll.measure.clocks import seconds_ahead
 from hpccoll.measure.profiling.merge import correct_times
-from hpccoll.runtime.events.ring import events
+from hpccoll.runtime.events.ring import event_ring
 from hpccoll.training.buckets import ArraySpec
 
 #: Phases of an array or a bucket. Instants: ready on this rank, done. Spans: complete and waiting
@@ -83,12 +83,12 @@ class Recorder:
         """Record an event or span of an array or a bucket."""
         self._step.append(TimedSpan(name, phase, start, stop, nbytes, wire_bytes))
         if self._traced:
-            events().add_span(self._number, name, phase, start, stop, nbytes, wire_bytes)
+            event_ring().add_span(self._number, name, phase, start, stop, nbytes, wire_bytes)
 
     @property
     def spans(self) -> list[TimedSpan]:
         """Return the spans that the ring still has."""
-        return [TimedSpan(*span[1:]) for span in events().spans() if span[0] == self._number]
+        return [TimedSpan(*span[1:]) for span in event_ring().spans() if span[0] == self._number]
 
     def add_transfer(self, name: str, nbytes: int, ready: float, start: float,
                      wire_bytes: float) -> None:

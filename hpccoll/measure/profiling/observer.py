@@ -22,7 +22,7 @@ from hpccoll.measure.profiling.merge import join
 from hpccoll.measure.profiling.profile import Profile, profile
 from hpccoll.measure.profiling.record import CommName, RankRecord, records_of, save
 from hpccoll.runtime.events.phase_events import Phases
-from hpccoll.runtime.events.ring import MOST_COMMS, events
+from hpccoll.runtime.events.ring import MOST_COMMS, event_ring
 from hpccoll.transport.private_comm import PrivateComm
 
 #: Maximum number of joined calls, over all ranks.
@@ -76,7 +76,7 @@ class Observer:
         """Return the record of this rank so far."""
         return RankRecord(MPI.COMM_WORLD.Get_rank(), clock_name(), tuple(self.ahead), self.began,
                           time.perf_counter(),
-                          records_of(events(), self.comms, self.phases), events().spans())
+                          records_of(event_ring(), self.comms, self.phases), event_ring().spans())
 
 
 OBSERVER = Observer()

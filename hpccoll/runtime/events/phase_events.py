@@ -17,7 +17,7 @@ import numpy
 from hpccoll.ir.extents import Local
 from hpccoll.ir.order import lane_numbers
 from hpccoll.ir.schedule import SEND
-from hpccoll.runtime.events.ring import PHASE, events
+from hpccoll.runtime.events.ring import PHASE, event_ring
 
 if TYPE_CHECKING:
     from hpccoll.runtime.planning.plan import Plan  # which starts MPI; `hpccoll trace` needs none
@@ -59,12 +59,12 @@ class PhaseRecorder(NamedTuple):
 
     def starts(self, segment: int, phase: int, activity: Activity) -> Callable[[], None]:
         """Return a callback that records the start of an activity."""
-        return events().phase(*self.words(segment, phase, activity))
+        return event_ring().phase(*self.words(segment, phase, activity))
 
     def around(self, function: Callable[..., Any], place: tuple[int, int], activity: Activity
                ) -> Callable[..., Any]:
         """Return a wrapper of a function called inside a wait, which records its activity."""
-        return events().around(function, *self.words(*place, activity),
+        return event_ring().around(function, *self.words(*place, activity),
                                self.words(*place, Activity.WAITING)[1])
 
 
@@ -85,18 +85,18 @@ class Phases:
             if len(self.plans) == MOST_PLANS:
                 return None
             known = self.plans[id(plan)] = next(_numbers), plan
-            events()  # so that machine code has a ring
+            event_ring()  # so that machine code has a ring
         return PhaseRecorder(known[0])
 
     def as_json(self) -> dict[str, Any]:
         """Return the recorded phases as plain data: plans, and plan, phase and time of each."""
         numbers = numpy.array([number for number, _ in self.plans.values()] or [-1])
-        found = events().events(PHASE)
+        found = event_ring().events(PHASE)
         found = found[numpy.isin(found["what"] >> PLAN_BITS, numbers)]
         # Numbers rise, as plans are added.
         places = numpy.searchsorted(numbers, found["what"] >> PLAN_BITS)
         where = places << PLAN_BITS | found["what"] & (1 << PLAN_BITS) - 1
-        return {"whole": not events().is_full,
+        return {"whole": not event_ring().is_full,
                 "rows": numpy.stack([where, found["detail"], found["start"]], 1).ravel().tolist(),
                 "plans": [_plan_as_json(plan) for _, plan in self.plans.values()]}
 

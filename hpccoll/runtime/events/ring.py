@@ -25,8 +25,9 @@ try:
 except ImportError:  # it was not built
     _executor = None  # type: ignore[assignment]
 
-#: Events in the ring, a power of two; most kinds of calls, and most communicators with a number.
-KEPT, MOST_KINDS, MOST_COMMS = 1 << 18, 1 << 16, 256
+#: Events in the ring, a power of two; kinds with room for their sums at first; largest number of
+#: communicators.
+KEPT, FIRST_KINDS, MOST_COMMS = 1 << 18, 1 << 10, 256
 #: Layout of an event, as in ``_events.h``.
 EVENT = numpy.dtype([("start", "i8"), ("stop", "i8"), ("type", "i4"), ("comm", "i4"),
                      ("number", "i8"), ("what", "i8"), ("detail", "i8"), ("nbytes", "i8"),
@@ -48,7 +49,7 @@ class EventRing:
     def __init__(self, kept: int = KEPT):
         self.memory = numpy.zeros(kept + 1, EVENT)
         self.ordered = numpy.zeros(MOST_COMMS, numpy.int64)
-        self.sums = numpy.zeros((MOST_KINDS, 2), numpy.int64)
+        self.sums = numpy.zeros((FIRST_KINDS, 2), numpy.int64)
         self.kinds: list[Any] = [None]
         self.numbers: dict[Hashable, int] = {}
         self.lock = threading.Lock()
@@ -58,17 +59,19 @@ class EventRing:
         #: Record a call of a communicator, with a number if all ranks make it in one order.
         self.add_call: Callable[[int, int, int, int, bool], None] = self._add_call
         if self.built:
-            _executor.set_ring(self.memory, self.ordered, self.sums)
             self.add_call = _executor.record_call
+            _executor.set_ring(self.memory, self.ordered, self.sums)
 
     def kind(self, what: Hashable) -> int:
-        """Return the number of a kind; 0 if there are too many."""
+        """Return the number of a kind, which it gets when it is first asked for."""
         number = self.numbers.get(what)
         if number is None:
-            if len(self.kinds) == MOST_KINDS:
-                return 0
             number = self.numbers[what] = len(self.kinds)
             self.kinds.append(what)
+            if number == len(self.sums):
+                self.sums = numpy.concatenate([self.sums, numpy.zeros_like(self.sums)])
+                if self.built:
+                    _executor.set_ring(self.memory, self.ordered, self.sums)
         return number
 
     def add(self, type: int, start: int, stop: int, comm: int = 0, number: int = 0, what: int = 0,
@@ -139,6 +142,6 @@ class EventRing:
 
 
 @cache
-def events() -> EventRing:
+def event_ring() -> EventRing:
     """Return the ring of this process; the first call allocates it."""
     return EventRing()

@@ -14,7 +14,7 @@ from hpccoll.measure.profiling.record import (
     records_of,
     save,
 )
-from hpccoll.runtime.events.ring import EventRing, events
+from hpccoll.runtime.events.ring import EventRing, event_ring
 
 from .made import ALLREDUCE, BCAST, STARTED, noting, rank_record
 
@@ -23,7 +23,7 @@ from .made import ALLREDUCE, BCAST, STARTED, noting, rank_record
 def forgotten():
     """A ring of a test is not that of the process."""
     yield
-    events.cache_clear()
+    event_ring.cache_clear()
 
 
 def same(one, other):

@@ -16,7 +16,7 @@ from hpccoll.runtime.events.phase_events import (
     PhaseRecorder,
     Phases,
 )
-from hpccoll.runtime.events.ring import CALL, PHASE, SPAN, EventRing, events
+from hpccoll.runtime.events.ring import CALL, PHASE, SPAN, EventRing, event_ring
 from hpccoll.runtime.execution.built import BUILT
 from hpccoll.runtime.execution.compiled_plan import Instruction
 from hpccoll.testing.loopback_direct import Direct
@@ -28,12 +28,12 @@ from hpccoll.transport.loopback import Loopback
 def forgotten():
     """A ring of a test is not that of the process."""
     yield
-    events.cache_clear()
+    event_ring.cache_clear()
 
 
 def noted(name, size, segment=0, world=Loopback, repeated=False):
     """What each rank of an allreduce records: phase by phase, by segment; and its phases."""
-    events.cache_clear()
+    event_ring.cache_clear()
     made, world = schedule("allreduce", name, size), world(size)
     seats = [Seat(made, Problem(ALLREDUCE, size, [8]), rank, segment=segment)
              for rank in range(size)]
@@ -92,14 +92,14 @@ def test_every_lane_says_where_it_ends():
 
 def written(number=0):
     """The numbers of a plan and of what it does, event by event, of a plan's number on."""
-    found = events().events(PHASE)
+    found = event_ring().events(PHASE)
     return [(int(event["what"]), int(event["detail"])) for event in found
             if event["what"] >> PLAN_BITS >= number]
 
 
 def python_ring(monkeypatch, built):
     """A new ring, written by Python alone if it is not built."""
-    events.cache_clear()
+    event_ring.cache_clear()
     if not built:
         monkeypatch.setattr(ring, "_executor", None)
 
@@ -127,6 +127,16 @@ def test_all_fields_are_kept(monkeypatch, built):
     one.add(SPAN, 1, 2, 3, 4, 5, 6, 1 << 40, 0.5)
     assert one.events(SPAN).tolist() == [(1, 2, SPAN, 3, 4, 5, 6, 1 << 40, 0.5)]
     assert one.kind("a") == one.kind("a") == 1 and one.kind("b") == 2
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_any_number_of_kinds_has_sums(monkeypatch, built):
+    if not built:
+        monkeypatch.setattr(ring, "_executor", None)
+    one, count = EventRing(2), 3 * ring.FIRST_KINDS
+    for number in range(count):
+        one.add_call(0, one.kind(number), 10, 12, True)
+    assert one.sums[1:count + 1].tolist() == [[1, 2]] * count and one.ordered[0] == count
 
 
 @pytest.mark.parametrize("built", [False, True])
@@ -167,7 +177,7 @@ def test_plain_data_says_what_numbers_mean():
                               "segments": [0], "programs": [[[0, [1], [2]]] * 4]}]
     rows = numpy.array(data["rows"]).reshape(-1, 3)
     assert len(rows) and set(rows[:, 0].tolist()) == {0} and data["whole"]
-    assert len(rows) + len(other.as_json()["rows"]) // 3 < len(events().events(PHASE))
+    assert len(rows) + len(other.as_json()["rows"]) // 3 < len(event_ring().events(PHASE))
     number = one.of(next(iter(one.plans.values()))[1]).plan
     words = PhaseRecorder(number).words(5, 7, Activity.COPYING)
     assert words == (number << PLAN_BITS | 5, 7 << PHASE_BITS | Activity.COPYING)
