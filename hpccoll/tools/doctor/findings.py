@@ -19,6 +19,7 @@ from hpccoll.units import count_text, ranks_text, size_text
 #: Levels: ``error`` - results or the whole job are at risk; ``warning`` - the job works, but slower
 #: or not as intended; ``note`` - information; ``ok``.
 ERROR, WARNING, NOTE, OK = "error", "warning", "note", "ok"
+TUNE = "hpccoll tune --quick with the ranks of your jobs takes a minute, without --quick ten"
 LEVELS = ERROR, WARNING, NOTE, OK
 #: Commands of the launchers of :func:`hpccoll.machine.launcher.launcher` that bind ranks.
 BINDS = (("srun", "srun --cpu-bind=cores --cpus-per-task=1 python program.py"),
@@ -299,15 +300,11 @@ def rules(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     """Check that the tuning table, or else the built-in rules, were measured in such a job."""
     if facts[0].table:
         yield Finding(OK, "tuning", f"{facts[0].table} has times of such a job")
-        return
-    if facts[0].untimed:
-        yield Finding(NOTE, "tuning", f"{facts[0].untimed}; built-in rules select",
-                      "hpccoll tune with the ranks of your jobs adds them")
-    if not all(each.ruled for each in facts) and not facts[0].is_uncompiled:
+    elif facts[0].untimed:
+        yield Finding(NOTE, "tuning", f"{facts[0].untimed}; built-in rules select", TUNE)
+    elif not all(each.ruled for each in facts) and not facts[0].is_uncompiled:
         yield Finding(NOTE, "tuning", "hpccoll's rules were measured in other places: the MPI "
-                      "library runs most calls until a long job has measured some",
-                      "hpccoll tune --quick with the ranks of your jobs takes a minute, without "
-                      "--quick ten")
+                      "library runs most calls until a long job has measured some", TUNE)
 
 
 def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
