@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from math import exp, log
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,8 +35,18 @@ KIB, MIB = 1 << 10, 1 << 20
 SMALL = 4 * KIB
 
 
+#: Bounds of a time that says something, as of ``hpccoll bench`` (hpccoll/measure/noise.py): the
+#: factor between the ratios of the middle parts of a run, the largest ratio, and the factors to the
+#: time of a larger size, and to that of eight times the bytes.
+PARTS, NOISY, ABSURD, LATE, LATE_BY_FAR, FAR = 5, 1.6, 25.0, 10.0, 3.0, 8
+
+
 class Point(NamedTuple):
-    """One median of a record: what was measured, and the columns made of it."""
+    """One median of a record: what was measured, and the columns made of it.
+
+    Attributes:
+        clear: False if other processes disturbed it so much that ``bench`` does not compare it.
+    """
 
     collective: str
     candidate: str
@@ -43,6 +54,7 @@ class Point(NamedTuple):
     seconds: float
     ratio: float
     limit: float | None
+    clear: bool = True
 
 
 # -- the records -------------------------------------------------------------------------------
@@ -55,9 +67,46 @@ def record(folder: str, run: str) -> dict[str, Any]:
 @cache
 def points(folder: str, run: str) -> tuple[Point, ...]:
     """List all medians of a record."""
+    results = record(folder, run)["results"]
     return tuple(Point(r["collective"], r["candidate"], r["nbytes"],
                        r["statistics"]["p50_seconds"], r["statistics"]["ratio"],
-                       r["statistics"].get("limit")) for r in record(folder, run)["results"])
+                       r["statistics"].get("limit"), _is_clear(r, results)) for r in results)
+
+
+def _is_clear(result: dict[str, Any], results: list[dict[str, Any]]) -> bool:
+    """Return True if ``hpccoll bench`` would compare the result with the library's."""
+    def parts(one: dict[str, Any]) -> list[float]:
+        cuts = [len(one["seconds"]) * n // PARTS for n in range(PARTS + 1)]
+        return [median(one["seconds"][a:b]) for a, b in zip(cuts, cuts[1:]) if a < b]
+
+    def is_late(one: dict[str, Any]) -> bool:
+        seconds, nbytes = one["statistics"]["p50_seconds"], one["nbytes"]
+        return any(seconds > more["statistics"]["p50_seconds"] * (
+            LATE_BY_FAR if more["nbytes"] >= FAR * nbytes else LATE) for more in results
+                   if more["nbytes"] > nbytes and all(
+                       more[name] == one[name] for name in ("collective", "candidate")))
+
+    native = next((r for r in results if r["candidate"] == "native" and all(
+        r[name] == result[name] for name in ("collective", "nbytes"))), None)
+    if native is None or not result["seconds"]:
+        return True
+    inner = sorted(a / b for a, b in zip(parts(native), parts(result)) if b)[1:-1] or [1.0]
+    return (inner[-1] <= NOISY * inner[0] and result["statistics"]["ratio"] <= ABSURD
+            and not is_late(native) and not is_late(result))
+
+
+def select_clear(*args: Any) -> list[Point]:
+    """Select like :func:`select`, without disturbed points, unless all are."""
+    chosen = select(*args)
+    return [point for point in chosen if point.clear] or chosen
+
+
+def disturbed() -> Iterator[str]:
+    """The number of points that summaries leave out."""
+    known = [point for folder in ("allreduce", "others", "small") for run in runs()
+             for point in select(folder, run)]
+    yield (f"Summaries leave out {sum(not point.clear for point in known)} of {len(known)} points "
+           "that other processes disturbed, by the rule of `hpccoll bench`.")
 
 
 def select(folder: str, run: str, candidate: str = "auto", collective: str | None = None,
@@ -130,7 +179,7 @@ def machine() -> Iterator[str]:
 def mean_ratio(run: str, collective: str, sizes: tuple[int, int]) -> float:
     """The geometric mean of the ratios of a collective, for sizes in bytes."""
     folder = "allreduce" if collective == "allreduce" else "others"
-    return geometric_mean(p.ratio for p in select(folder, run, "auto", collective, sizes))
+    return geometric_mean(p.ratio for p in select_clear(folder, run, "auto", collective, sizes))
 
 
 #: Sizes of small and of large calls, as text and in bytes.
@@ -182,14 +231,14 @@ def claims() -> Iterator[str]:
     right, slowest = sum(each["right"] for each in kills), max(each["seconds"] for each in kills)
     gloo = [each["ratio"] for each in record("torch", "mpich-2")["results"]
             if each["what"] == "DDP step"]
-    yield ("- **Drop-in.** `hpccoll.Comm` is an `MPI.Intracomm`. The MPI library serves the calls "
-           "that hpccoll cannot improve.")
+    yield ("- **Drop-in.** `hpccoll.Comm` is an `MPI.Intracomm`. The MPI library runs the calls "
+           "that hpccoll does not make faster; they cost up to 1 us more.")
     yield (f"- **Fast.** An allreduce of up to 4 KiB on two ranks is {fast[0]:.1f} to "
            f"{fast[-1]:.1f} times as fast as with the MPI library alone.")
-    yield (f"- **Errors instead of hangs.** When a rank was killed, {right} of {len(kills)} other "
-           f"ranks named it, within {slowest:.1f} s.")
-    yield ("- **Proved.** An algorithm is data: verify it, draw it, simulate it on 100,000 ranks, "
-           "run it.")
+    yield (f"- **Errors instead of hangs.** In tests with a killed rank, {right} of {len(kills)} "
+           f"other ranks named it, within {slowest:.1f} s.")
+    yield ("- **Proved.** Every algorithm is a list of messages. hpccoll proves the list before it "
+           "runs it, and can draw it and simulate it on 100,000 ranks.")
     yield (f"- **PyTorch.** DDP spends {min(gloo):.1f} to {max(gloo):.1f} times less time on "
            "communication than over Gloo.")
 
@@ -211,7 +260,7 @@ def worst_and_best() -> Iterator[str]:
             *((name, "small") for name in ("scan", "gather", "scatter", "barrier"))):
         cells = []
         for run in runs():
-            chosen = sorted(select(folder, run, "auto", collective), key=lambda p: p.ratio)
+            chosen = sorted(select_clear(folder, run, "auto", collective), key=lambda p: p.ratio)
             cells.append(" to ".join(dict.fromkeys(
                 number(p.ratio) for p in (chosen[0], chosen[-1]))))
         rows.append([collective, *cells])
@@ -526,7 +575,8 @@ def applications_differences() -> Iterator[str]:
 
 
 BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
-    "machine": machine, "summary": summary, "claims": claims, "allreduce": allreduce,
+    "machine": machine, "disturbed": disturbed, "summary": summary, "claims": claims,
+    "allreduce": allreduce,
     "worst-and-best": worst_and_best, "executors": executors,
     "registered": registered, "forms": forms, "loops": loops,
     "training-summary": training_summary, "training-calls": training_calls,

@@ -22,7 +22,7 @@ from __future__ import annotations
 import atexit
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hpccoll.algorithms import Algorithm as Algorithm
@@ -76,6 +76,17 @@ def _at_exit() -> None:
         if name in sys.modules:
             sys.modules[name].at_exit()
 
+
+def _show_uncaught(*error: Any, previous: Any = sys.excepthook) -> None:
+    """Show an uncaught error; one of hpccoll without hpccoll's frames."""
+    if "hpccoll.errors" in sys.modules:
+        from hpccoll.errors import uncaught
+        uncaught.show(previous, *error)
+    else:
+        previous(*error)
+
+
+sys.excepthook = _show_uncaught
 
 __version__ = "0.1.0"
 __all__ = ["Algorithm", "Comm", "HpccollError", "Op", "ReproducibleSum", "Request", "Topology",

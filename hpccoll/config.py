@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -159,10 +160,10 @@ def _topology(text: str) -> Topology:
 
 
 def _seconds(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise ValueError("must be a positive number of seconds")
-    return number
+    with suppress(ValueError):
+        if 0 < (number := float(text)) < float("inf"):
+            return number
+    raise ValueError("must be a positive number of seconds")
 
 
 def check_timeout(value: object) -> float:
@@ -176,7 +177,7 @@ def check_timeout(value: object) -> float:
     except (TypeError, ValueError):
         seconds = 0.0
     if not seconds > 0 or isinstance(value, bool):
-        raise ArgumentError("timeout", f"expected seconds above 0, or '{OFF}', got {value!r}")
+        raise ArgumentError("timeout", f"must be seconds above 0, or '{OFF}'; got {value!r}")
     return seconds
 
 
@@ -239,7 +240,8 @@ def _levels(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     unknown = [name for name in names if name not in LEVELS]
     if unknown or NODE not in names:
-        raise ValueError(f"{unknown[0]!r} is no level" if unknown else f"'{NODE}' is missing")
+        raise ValueError(f"{unknown[0]!r} is no level, choose from {', '.join(LEVELS)}" if unknown
+                         else f"'{NODE}' is missing")
     return names
 
 
@@ -374,9 +376,10 @@ def _load(variables: tuple[tuple[str, str], ...]) -> Config:
             continue
         try:
             values[setting.field] = setting.parse(text)
-        except (ValueError, TypeError) as error:
-            raise ArgumentError(variable, f"cannot use {text!r}: {error}",
-                                f"expected: {setting.help}") from error
+        except ArgumentError as error:  # which has the value
+            raise ArgumentError(variable, str(error).removeprefix(f"{error.argument}: ")) from None
+        except ValueError as error:
+            raise ArgumentError(variable, f"{error}; got {text!r}") from None
     unknown = [name for name in texts if name not in SETTINGS]
     if unknown:
         raise ArgumentError.unknown_word(unknown[0], unknown[0], SETTINGS, "no such setting")

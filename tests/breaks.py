@@ -393,7 +393,7 @@ BREAKS = (
           Edit("StreamMonitor.abort_on_error", "self.end()", "pass"),
           "tests/unit/guard/test_stream_calls.py -k fails_in_the_call"),
     Break("ranks do not ask who shares a GPU", Edit("nccl:obstacle", "len(ranks) > 1", "False"),
-          "tests/unit/cuda/test_nccl_group.py -k share_a_device"),
+          "tests/mpi/test_nccl.py -k share_a_device_all_learn", 2),
     Break("the share of an allreduce across nodes lacks what is left over",
           Edit("Shares.elements", "self.rest * (rank == self.owner)", "0"),
           "tests/unit/cuda/test_nccl_group.py -k both_halves and 4-leader"),

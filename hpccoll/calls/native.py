@@ -128,7 +128,9 @@ def call_native(method: Callable[..., Any], argument: str, *args: Any, **options
             raise
         text = f"cannot be used here: {_mpi_text(error)}"
         if code == MPI.ERR_OP:
-            raise OperatorError("op", text) from error
+            kinds = {str(each.dtype) for each in args if isinstance(each, numpy.ndarray)}
+            of = f"is not defined for elements of type {', '.join(sorted(kinds))}: "
+            raise OperatorError("op", of * bool(kinds) + _mpi_text(error)) from error
         raise MpiArgumentError(argument, text, code) from error
     except COMPLAINTS as error:
         raise _class_for(error)(argument, _text(error)) from error

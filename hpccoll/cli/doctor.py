@@ -91,7 +91,7 @@ def _explain(log: str, as_json: bool) -> int:
         if findings or as_json:
             (_json if as_json else _text)(findings, [])
         else:
-            click.echo("no known failure found; docs/api/launch-errors.md lists the known ones")
+            click.echo("no known failure found")
     return WRONG if findings else 0
 
 

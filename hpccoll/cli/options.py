@@ -152,8 +152,26 @@ def collectives_of(name: str) -> list[str]:
     known = algorithm_names()
     found = [collective for collective, its in known.items() if name in its]
     if not found:
-        raise ArgumentError.unknown_word("algorithm", name, chain(*known.values()))
+        raise ArgumentError.unknown_word("algorithm or collective", name,
+                                         chain(known, *known.values()))
     return found
+
+
+def split_collectives(words: Iterable[AlgorithmChoice]
+                      ) -> tuple[list[str], tuple[AlgorithmChoice, ...]]:
+    """Split the words of a command into collectives and algorithms.
+
+    >>> split_collectives([parse_algorithm("Allreduce"), parse_algorithm("ring")])
+    (['allreduce'], (AlgorithmChoice(name='ring', params={}),))
+    """
+    collectives, algorithms = [], []
+    for word in words:
+        named = "" if is_reference(word.name) else collective_named(word.name)
+        if named in ALGORITHMS and not word.params:
+            collectives.append(named)
+        else:
+            algorithms.append(word)
+    return collectives, tuple(algorithms)
 
 
 def resolve_algorithm(collective: str | None, algorithm: AlgorithmChoice | None,

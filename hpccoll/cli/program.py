@@ -35,8 +35,6 @@ GRACE = 30.0
 #: Seconds before rank 1 prints an error; additional seconds per rank, and their maximum; additional
 #: seconds for an error that another rank has caused.
 FIRST_TURN, TURN, LAST_TURN, SECOND_HAND = 0.5, 0.05, 3.0, 1.0
-#: Folder of hpccoll.
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Importer:
@@ -219,24 +217,12 @@ def _fail(error: BaseException) -> NoReturn:
     while trace is not None and trace.tb_frame.f_code.co_filename in here:
         trace = trace.tb_next
     if isinstance(error, HpccollError):
-        _end_in_program(trace)
         time.sleep(_turn(error, launcher_rank()[0]))
     sys.excepthook(type(error), error.with_traceback(trace), trace)
     status = 130 if isinstance(error, KeyboardInterrupt) else 1
     _abort_with(status)
     _limit(status)
     sys.exit(status)
-
-
-def _end_in_program(trace: TracebackType | None) -> None:
-    """Cut a traceback behind its last frame that is not hpccoll's: the message says the rest."""
-    last = None
-    while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(PACKAGE):
-            last = trace
-        trace = trace.tb_next
-    if last is not None:
-        last.tb_next = None
 
 
 def _turn(error: HpccollError, rank: int) -> float:

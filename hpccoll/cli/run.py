@@ -7,6 +7,7 @@ options.
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 import threading
@@ -18,10 +19,8 @@ import click
 
 from hpccoll import config
 from hpccoll.cli.program import run_program
-from hpccoll.cli.ranks import BAD_OPTIONS
-from hpccoll.errors import (
-    ArgumentError,
-)
+from hpccoll.cli.ranks import BAD_OPTIONS, WRONG
+from hpccoll.errors import ArgumentError
 from hpccoll.machine.launcher import launcher_rank
 
 #: Programs that run instead of a script.
@@ -148,13 +147,35 @@ def _tell_profile(ended: threading.Event, compare: bool, json_path: str | None,
     if MPI is None or not MPI.Is_initialized() or MPI.Is_finalized():
         click.echo("hpccoll: no profile: MPI is not active at the end of the program", err=True)
         return
+    from hpccoll.atomic_file import open_replacement
+    from hpccoll.cli.options import report_write_errors
     from hpccoll.cli.terminal import columns
-    from hpccoll.tools.profile import ProfileWishes, finish
+    from hpccoll.tools.profile import ProfileWishes, draw, finish
 
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not stream.closed:
             stream.flush()  # the output of the program precedes the profile
-    found = finish(ProfileWishes(compare, json_path or "", plot_path or ""))
-    if found is not None:
-        wrote = [f"wrote {path}" for path in (json_path, plot_path) if path]
-        click.echo("\n".join([*found.lines(columns(2)), *wrote]), err=True)
+    found = finish(ProfileWishes(compare))
+    if found is None:
+        return
+    # The table first: a file that cannot be written must not cost the profile of a long job.
+    click.echo("\n".join(found.lines(columns(2))), err=True)
+    failed = False
+    for option, path in (("--json", json_path), ("--plot", plot_path)):
+        if not path:
+            continue
+        try:
+            with report_write_errors(option, path):
+                if option == "--json":
+                    with open_replacement(path) as file:
+                        file.write(json.dumps(found.as_json(), indent=1) + "\n")
+                else:
+                    draw(found, path)
+            click.echo(f"wrote {path}", err=True)
+        except ArgumentError as error:
+            failed = True
+            click.echo(f"hpccoll: {option}: {str(error).partition(': ')[2]}", err=True)
+    if failed:
+        MPI.Finalize()  # without an abort, which would hide the message
+        sys.stdout.flush()
+        os._exit(WRONG)

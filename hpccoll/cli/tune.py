@@ -29,6 +29,7 @@ from hpccoll.cli.options import (
     declared_collective,
     names,
     parameters,
+    split_collectives,
 )
 from hpccoll.cli.ranks import (
     INTERRUPTED,
@@ -46,13 +47,14 @@ from hpccoll.config import NATIVE, OFF, ONLINE, PROBE
 from hpccoll.errors import ArgumentError, TuningError
 from hpccoll.ir.collectives import collective_named
 from hpccoll.machine.launcher import require_mpi
+from hpccoll.units import time_text
 
 #: Seconds for everything, quick and full.
 QUICK, FULL = 50.0, 600.0
 
 
 @click.command("tune", cls=RankCommand, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("brought", nargs=-1, type=ALGORITHM, metavar="[FILE.py:NAME]...")
+@click.argument("brought", nargs=-1, type=ALGORITHM, metavar="[COLLECTIVE|FILE.py:NAME]...")
 @click.option("--quick", is_flag=True, help="Under a minute: fewer sizes, no variants.")
 @click.option("--probe", is_flag=True,
               help="A few seconds: three sizes and a few candidates; a model predicts the others. "
@@ -85,8 +87,10 @@ def command(brought: tuple[AlgorithmChoice, ...], params: tuple[str, ...], quick
     \b
     mpiexec -n 4 hpccoll tune --quick
     mpiexec -n 4 hpccoll tune --probe
-    mpiexec -n 64 hpccoll tune --collective allreduce,bcast -o tuning.json
+    mpiexec -n 64 hpccoll tune allreduce bcast -o tuning.json
     """
+    named, brought = split_collectives(brought)
+    collectives = (*named, *collectives)
     with ExitStack() as stack:
         stopped = stack.enter_context(stoppable())
         MPI = require_mpi(steps=True)
@@ -108,7 +112,8 @@ def command(brought: tuple[AlgorithmChoice, ...], params: tuple[str, ...], quick
             progress: Progress = ignore_progress
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(True)
-                progress = terminal.progress_callback(stack.enter_context(bar))
+                progress = (_progress_lines(plan.seconds) if bar.disable else
+                            terminal.progress_callback(stack.enter_context(bar)))
             others = load.OtherLoad(comm)
             outcome = survey.survey(comm, plan, Comm, stopped, progress)
             busy = load.load_text(comm.allreduce(others.share(), MPI.MAX))
@@ -124,12 +129,26 @@ def command(brought: tuple[AlgorithmChoice, ...], params: tuple[str, ...], quick
         stack.close()
         if console is not None:
             curves, stayed = noted
-            _show(console, machine, curves, stayed, outcome.doubtful, full)
+            _show(console, machine, curves, stayed, outcome.doubtful, full, not busy or force)
             for line in _ends(path, busy, force, console.width):
                 console.print(line, highlight=False, soft_wrap=True)
             for (name, candidate), count in outcome.failures.items():
                 complain("tune", f"{name} {candidate.label} is omitted: {count} wrong elements")
     sys.exit(WRONG if outcome.failures or busy and not force else 0)
+
+
+def _progress_lines(seconds: float) -> Progress:
+    """Return a callback that prints a line per tenth of the time: files do not show a bar."""
+    printed = [0]
+
+    def show(name: str, part: float) -> None:
+        tenth = int(10 * part)
+        if tenth > printed[0]:
+            printed[0] = tenth
+            click.echo(f"hpccoll: tune: {time_text(part * seconds, 2)} of "
+                       f"{time_text(seconds, 2)}, {name} B", err=True)
+
+    return show
 
 
 def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | None,
@@ -233,8 +252,8 @@ def _ends(path: str, busy: str, force: bool, width: int) -> Iterator[str]:
     if busy:
         yield from wrap_comment(
             f"{busy} while tune measured: these times may be wrong" if force else
-            f"not saved: {busy} while tune measured; repeat it when the machine is idle, or save "
-            "these times with --force", width)
+            f"nothing saved: {busy} while tune measured, and the times above may be wrong; repeat "
+            "it when the machine is idle, or save these times with --force", width)
     if force or not busy:
         yield f"# written to {path}"
         yield "# later jobs on such machines use it; HPCCOLL_TUNING=off disables it"
@@ -250,7 +269,7 @@ def _join_curves(curves: Any, own: Any) -> Any:
 
 
 def _show(console: Console, machine: Any, curves: Any, stayed: Any, doubtful: Any,
-          full: bool) -> None:
+          full: bool, hold: bool) -> None:
     """The verdict: for every collective and size, what is fastest and how much."""
     from hpccoll.ir.topology import Topology
     from hpccoll.tools import tuning_report
@@ -261,6 +280,6 @@ def _show(console: Console, machine: Any, curves: Any, stayed: Any, doubtful: An
         known = JobTimes(probed=curves, topology=Topology.parse(machine.topology, machine.ranks))
     for line in tuning_report.lines(machine, tuning_report.fastest_candidates(curves, known),
                                     doubtful,
-                                    console.width, full, stayed):
+                                    console.width, full, stayed, hold):
         console.print(line, style="dim" if line.startswith("#") else
                       "green" if line.startswith("*") else "", highlight=False, soft_wrap=True)

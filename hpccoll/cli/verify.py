@@ -28,7 +28,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm, find, schedule
 from hpccoll.algorithms.outside import display_name, parameters
-from hpccoll.cli.options import ALGORITHM, AlgorithmChoice, collectives_of, names
+from hpccoll.cli.options import (
+    ALGORITHM,
+    AlgorithmChoice,
+    collectives_of,
+    names,
+    split_collectives,
+)
 from hpccoll.cli.ranks import INTERRUPTED
 from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError, HpccollError, ProofError
@@ -48,10 +54,11 @@ SHAPES = ("1x4", "4x1", "2x2", "2x3", "3x4", "4x8", "8x4", "2x2x2", "3x2x2", "4x
 #: The columns of the table.
 COLUMNS = (
     Header("algorithm", right=False),
-    Header("proved", meaning="schedules: one per number of ranks or layout, root and parameters"),
+    Header("proved", meaning="how many schedules: one per number of ranks, root and parameter"),
     Header("rank order", right=False,
            meaning="kept, or any: for commutative operators only"),
-    Header("replicas", right=False, meaning="yes: all ranks get the same bits of a rounded sum"),
+    Header("replicas", right=False,
+           meaning="same bits: all ranks get the same bits of a rounded sum"),
     Header("rounds", right=False,
            meaning="longest chain of dependent messages, on the largest number of ranks"))
 #: Up to this many ranks every combination of roots and parameters is proved.
@@ -83,7 +90,8 @@ class ProofOutcome(NamedTuple):
 
 
 @click.command("verify")
-@click.argument("brought", nargs=-1, type=ALGORITHM, metavar="[NAME|FILE.py:NAME]...")
+@click.argument("brought", nargs=-1, type=ALGORITHM,
+                metavar="[COLLECTIVE|NAME|FILE.py:NAME]...")
 @click.option("--ranks", "--size", default="1-64", show_default=True,
               help="Numbers of ranks: 1-16,32,64.")
 @click.option("--collective", "collectives", multiple=True, metavar="NAMES",
@@ -105,12 +113,13 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
 
     \b
     hpccoll verify
-    hpccoll verify --ranks 1-16,1000 --collective allreduce,bcast
+    hpccoll verify allreduce bcast --ranks 1-16,1000
     hpccoll verify --topology 4x8 --topology 3,5,4
     hpccoll verify my.py:torus --size 8 -p x=2 -p y=2 -p z=2
     """
     layouts = [str(Topology.parse(t)) for t in topologies]
-    wanted = list(dict.fromkeys(map(collective_named, names(collectives))))
+    named, brought = split_collectives(brought)
+    wanted = list(dict.fromkeys([*named, *map(collective_named, names(collectives))]))
     if brought:
         work = select_brought(numbers("--ranks", ranks), wanted, brought, layouts, thorough,
                               parameters(params))

@@ -141,8 +141,8 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
     def explain(self, collective: str, nbytes: int | str, detail: bool = False) -> str:
         """Explain which algorithm runs for a message size, and why.
 
-        Not collective. Before the first collective that hpccoll runs, or the first access to
-        ``layout``, the nodes are unknown, and hierarchical algorithms are shown for one node.
+        Not collective. The rules depend on the layout: before the first collective that hpccoll
+        runs, or the first access to ``layout``, their choice is not known.
 
         Args:
             collective: its name, as ``allreduce``, or as MPI spells it.

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from hpccoll.errors.uncaught import stack_level
+
 if TYPE_CHECKING:
     from mpi4py import MPI
 
@@ -198,5 +200,6 @@ def gpu_island(node: MPI.Intracomm) -> int:
     leads = node.Get_rank() == 0
     links = node.bcast(gpu_links() if leads else None)
     if leads and (unsure := doubt(links)):
-        warnings.warn(f"hpccoll: HPCCOLL_LEVELS: {unsure}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"hpccoll: HPCCOLL_LEVELS: {unsure}", RuntimeWarning,
+                      stacklevel=stack_level())
     return int(links.islands().get(choose_gpu(links), -1))

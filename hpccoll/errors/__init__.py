@@ -146,7 +146,7 @@ class PeerLost(BrokenCommunicatorError):
         self.ranks, self.states = ranks, states
         super().__init__(format_wait(
             states, f"{call} cannot complete, and the communicator is broken{reporter}",
-            "call comm.shrink() on the remaining ranks, or end the job"))
+            "end the job; if the MPI library has ULFM, comm.shrink() goes on without them"))
 
 
 class UnavailableError(HpccollError, NotImplementedError):

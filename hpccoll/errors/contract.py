@@ -65,14 +65,13 @@ class ContractError(HpccollError, RuntimeError):
         self.field = self.fields[0] if self.fields and not unknown else "call"
         self.absent = absent
         ordered = (*self.groups[1:], first) if clear else self.groups
-        calls = "; ".join(
-            f"{rank_list(group.ranks)}: {group.fields.get(self.field) or 'another'} ({group.call})"
-            for group in ordered)
-        missing = f"; no report from {rank_list(absent)}" if absent else ""
-        super().__init__(f"ranks disagree on {self.field} in {call}: {calls}{missing}; make the "
-                         "same call on all ranks")
+        lines = [f"ranks disagree on {self.field} in {call}:"]
+        lines += [f"{rank_list(group.ranks)}: {group.fields.get(self.field) or 'another'} "
+                  f"({group.call})" for group in ordered]
+        lines += [f"no report from {rank_list(absent)}"] if absent else []
+        super().__init__("\n  ".join([*lines, "make the same call on all ranks"]))
 
     def add(self, hint: str) -> None:
         """Add a hint about the cause to the message, if it is not empty."""
         if hint:
-            self.args = f"{self.args[0]}; {hint}",
+            self.args = f"{self.args[0]}\n  {hint}",

@@ -54,11 +54,12 @@ class FittedTable:
         self.shown = [n for n in range(len(columns)) if not self.rows
                       or any(row[n] not in EMPTY for row in self.rows)]
         self.hidden: list[str] = []
+        self.width = max(width, NARROWEST)
         if not full:
-            self._fit(max(width, NARROWEST))
+            self._fit(self.width)
 
     def _fit(self, width: int) -> None:
-        """Drop columns, then cut names, until a line fits the width."""
+        """Drop columns, then narrow those of names, until a line fits the width."""
         wanted = self.shown
         self.shown = [n for n in wanted if not self.columns[n].spare]
         for spare in sorted({self.columns[n].spare for n in wanted} - {0}):
@@ -83,18 +84,35 @@ class FittedTable:
         return self.line([column.name for column in self.columns])
 
     def line(self, cells: Sequence[str], marked: bool = False) -> str:
-        """Return the line of one row, with or without the mark."""
-        words = []
+        """Return the line of one row, with or without the mark.
+
+        After a name that is longer than its column the row continues on the next line: no name is
+        cut.
+        """
+        lines, start = [MARK if marked else NO_MARK], len(MARK)
         for n in self.shown:
-            word = cells[n] if len(cells[n]) <= self.widths[n] else _cut(cells[n], self.widths[n])
-            words.append(word.rjust(self.widths[n]) if self.columns[n].right
-                         else word.ljust(self.widths[n]))
-        return ((MARK if marked else NO_MARK) + (" " * GAP).join(words)).rstrip()
+            cell, width = cells[n], self.widths[n]
+            last = n == self.shown[-1]
+            if last and not self.columns[n].right:
+                cell, *rest = wrap(cell, width, break_long_words=False,
+                                   break_on_hyphens=False) or [""]
+                lines[-1] += cell
+                lines += [" " * start + part for part in rest]
+                break
+            if width < len(cell) <= self.width < start + len(cell):
+                lines.append(" " * (self.width - len(cell)))
+            lines[-1] += cell.rjust(width) if self.columns[n].right else cell.ljust(width)
+            lines[-1] += " " * GAP
+            start += width + GAP
+            if len(cell) > width and not last:
+                lines.append(" " * start)
+        return "\n".join(line.rstrip() for line in lines)
 
     def lines(self, marked: Iterable[int] = ()) -> list[str]:
         """Return head and rows; ``marked`` are indices of rows."""
         chosen = set(marked)
-        return [self.head, *(self.line(row, n in chosen) for n, row in enumerate(self.rows))]
+        return [self.head, *(part for n, row in enumerate(self.rows)
+                             for part in self.line(row, n in chosen).split("\n"))]
 
     def legend(self) -> list[str]:
         return [f"{column.name}: {column.meaning}" for column in
@@ -109,9 +127,3 @@ def wrap_comment(line: str, width: int) -> list[str]:
     """Return a comment wrapped to a width; no line for an empty one."""
     return wrap(line, max(width, NARROWEST), initial_indent="# ", subsequent_indent="#   ",
                 break_long_words=False, break_on_hyphens=False)
-
-
-def _cut(word: str, width: int) -> str:
-    """Return the word without its middle; the ends identify it: a name, and its last parameter."""
-    tail = (width - 1) // 3
-    return word[:width - 1 - tail] + "\N{HORIZONTAL ELLIPSIS}" + word[len(word) - tail:]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from xml.etree import ElementTree
 
-from hpccoll.errors import ScheduleError
+from hpccoll.errors import ProofError, ScheduleError
 from hpccoll.explain.replay import facts, ranks_of, timeline
 from hpccoll.explain.text import WANTS
 from hpccoll.ir.collectives import IN, OUT, TMP, slot_keys
@@ -91,7 +91,12 @@ def as_msccl(schedule: Schedule) -> str:
         "ngpus": str(schedule.size), "coll": name, "inplace": "0"})
     programs = [program._replace(after=()) for program in schedule.programs()]
     if any(program.after for program in schedule.programs()):
-        verify(replace(schedule, build=programs.__getitem__, rounds=None))
+        try:
+            verify(replace(schedule, build=programs.__getitem__, rounds=None))
+        except ProofError as error:
+            raise ScheduleError(f"{schedule.title}: cannot be written as MSCCL's XML: hpccoll "
+                                "writes the lanes of a rank one after the other, and in that order "
+                                "these deadlock") from error
     for rank, program in enumerate(programs):
         keys = slot_keys(schedule.collective, rank, schedule.size, schedule.root, schedule.nblocks)
         gpu = ElementTree.SubElement(root, "gpu", {

@@ -21,6 +21,7 @@ from hpccoll.errors import ProofError
 from hpccoll.ir.in_network import ABILITIES, InNetwork, Peer, fault_of
 from hpccoll.ir.order import Waits, by_lane
 from hpccoll.ir.schedule import RECV, SEND, Schedule
+from hpccoll.units import ranks_text
 
 #: Location of rounds: rank and number of the segment.
 Place = tuple[int, int]
@@ -144,9 +145,14 @@ class Rendezvous:
         if stuck:
             thread = next(thread for thread in stuck if thread.started)
             waits = next(m for m in thread.round.messages if m in thread.open)
+            does = "receives" if waits.kind == SEND else "sends"
+            peer = waits.peer
             raise self.fault(
-                f"deadlock with synchronous sends: ranks {sorted({t.rank for t in stuck})} wait "
-                "for messages that never come", thread.rank, self.number_of(thread), waits)
+                "deadlock with synchronous sends: " + (
+                    f"rank {peer} never {does} this message" if isinstance(peer, int) else
+                    "not all ranks reach this operation") +
+                f"; {ranks_text({t.rank for t in stuck})} wait", thread.rank,
+                self.number_of(thread), waits)
 
     def advance(self, thread: Thread) -> list[Thread]:
         """Start the next round of a thread, match its messages; return threads that can advance."""

@@ -1,4 +1,4 @@
-"""Known error texts of jobs that fail before Python starts, with cause and remedy.
+"""Known error texts in the output of failed jobs, with cause and remedy.
 
 Imports no MPI, which may be the failing part. A new text is an entry of :data:`KNOWN`, and a row in
 docs/api/launch-errors.md; a test compares them.
@@ -66,9 +66,25 @@ KNOWN = (
          "start fewer ranks, or use mpiexec --oversubscribe"),
     Sign("attempt to run as root", "launcher", "Open MPI's mpiexec does not start ranks for root",
          "use another user, or mpiexec --allow-run-as-root"),
+    Sign("Bus error", "memory",
+         "/dev/shm has too little room for the shared memory of the MPI library",
+         "check df -h /dev/shm on the node; containers: --shm-size=1g, or --ipc=host; dead jobs: "
+         "hpccoll doctor --clean"),
+    Sign("oom", "memory", "the system killed a rank that exceeded the memory limit",
+         "start fewer ranks per node, or request more memory: srun --mem"),
+    Sign("signal 9", "ranks",
+         "a rank was killed: at a memory limit, or by the launcher after another rank had failed",
+         "the first error above is the cause, if there is one; otherwise start fewer ranks per "
+         "node, or request more memory: srun --mem"),
+    Sign("hpccoll.errors.", "hpccoll", "hpccoll ended the program",
+         "the error names ranks, calls and a remedy; help(hpccoll.errors) describes each class"),
     Sign("cannot load MPI library", "MPI", "mpi4py finds no MPI library",
          "load the site's MPI module, also in the job script, or pip install 'hpccoll[mpich]'"),
 )
+
+
+#: Maximum characters of a line of the output in an explanation.
+LONGEST = 400
 
 
 class Failure(NamedTuple):
@@ -94,4 +110,4 @@ def explain_lines(lines: Iterable[str]) -> Iterator[Failure]:
 def _shorten(line: str, text: str) -> str:
     """Return the line after its last colon, unless that drops the text."""
     short = re.sub(r"^.*[:\]] +(?=.*" + re.escape(text) + ")", "", line.strip())
-    return short if len(short) <= 100 else text
+    return short if len(short) <= LONGEST else text

@@ -62,8 +62,12 @@ def fastest_candidates(curves: Curves, tuned: JobTimes) -> list[FastestPoint]:
 
 def lines(machine: Fingerprint, points: Sequence[FastestPoint],
           doubtful: Sequence[Doubt], width: int = WIDTH,
-          full: bool = False, stayed: Sequence[Disagreement] = ()) -> list[str]:
-    """Return the table; sizes with the same fastest candidate share a line, unless ``full``."""
+          full: bool = False, stayed: Sequence[Disagreement] = (), hold: bool = True) -> list[str]:
+    """Return the table; sizes with the same fastest candidate share a line, unless ``full``.
+
+    Args:
+        hold: False if the times may be wrong: without conclusions, unless ``full``.
+    """
     library = library_name(machine.mpi).rpartition(" ")[0] or NATIVE
     lines = wrap_comment(f"{machine.mpi}, {machine.host}, {count_text(machine.ranks, 'rank')}, "
                          f"layout {machine.topology}", width)
@@ -85,15 +89,17 @@ def lines(machine: Fingerprint, points: Sequence[FastestPoint],
     for row in rows:
         row[0], last = ("" if row[0] == last else row[0]), row[0]
     table = FittedTable([Header("collective", right=False), Header("sizes"),
-                         Header("fastest", right=False), Header("time"),
-                         Header(library, spare=1),
-                         Header("ratio", meaning=f"time of {library} over that of the fastest"),
+                         Header("fastest", right=False), Header("time", spare=1),
+                         Header(library, spare=2),
+                         Header("ratio",
+                                meaning=f"time of {library} divided by that of the fastest"),
                          *(Header(name, meaning="its time, which is not saved")
                            for name in column_names(own))],
                         rows, width, full)
     lines += table.lines(marked) if rows else []
-    for line in (*table.legend(), "* an hpccoll algorithm", table.left_out(),
-                 *_summary(points, library), *_spoilt(doubtful), *_unchanged_remarks(stayed)):
+    conclusions = [*_summary(points, library), *_spoilt(doubtful, full)] if hold or full else []
+    for line in (*table.legend(), "* an hpccoll algorithm", table.left_out(), *conclusions,
+                 *_unchanged_remarks(stayed)):
         lines += wrap_comment(line, width)
     return lines
 
@@ -113,16 +119,16 @@ def _summary(points: Sequence[FastestPoint], library: str) -> list[str]:
             f"there{rest}"]
 
 
-def _spoilt(doubtful: Sequence[Doubt]) -> list[str]:
+def _spoilt(doubtful: Sequence[Doubt], full: bool) -> list[str]:
     """Return remarks on disturbed points, and the remedy."""
     points = [doubt for doubt in doubtful if not doubt.label]
     single = [doubt for doubt in doubtful if doubt.label]
-    lines = [f"{count_text(len(points), 'point')} disturbed by other processes, "
-             f"{_list_doubtful(points)}"] if points else []
-    lines += [f"{count_text(len(single), 'time')} of one candidate, {_list_doubtful(single)}"
-              ] if single else []
-    return ([f"not saved: {'; and '.join(lines)}; repeat it when the machine is idle"]
-            if lines else [])
+    lines = [f"{count_text(len(points), 'point')} disturbed by other processes" + (
+        f", {_list_doubtful(points)}" if full else "")] if points else []
+    lines += [f"{count_text(len(single), 'time')} of one candidate" + (
+        f", {_list_doubtful(single)}" if full else "")] if single else []
+    return ([f"not saved: {'; and '.join(lines)}; repeat it when the machine is idle" + (
+        "" if full else "; --full lists them")] if lines else [])
 
 
 def _unchanged_remarks(stayed: Sequence[Disagreement]) -> list[str]:
@@ -139,8 +145,8 @@ def _list_doubtful(doubtful: Sequence[Doubt]) -> str:
     """Return the first doubtful points, each with the reason."""
     named = ", ".join(
         f"{doubt.collective} {size_text(doubt.nbytes)}{' ' * bool(doubt.label)}{doubt.label} "
-        + (f"({doubt.ratio:.0f}x as fast)" if doubt.ratio else
-           f"({doubt.late:.0f}x as long as a larger size)") for doubt in doubtful[:NAMED])
+        + (f"(native took {doubt.ratio:.0f} times as long as the fastest)" if doubt.ratio else
+           f"({doubt.late:.0f} times as long as a larger size)") for doubt in doubtful[:NAMED])
     return named + (f" and {len(doubtful) - NAMED} more" if len(doubtful) > NAMED else "")
 
 

@@ -106,7 +106,7 @@ def communicator(store: Any, rank: int, size: int, name: str, timeout: float) ->
     if world.size < size:
         raise ProcessGroupError(
             f"torch has {size} ranks, MPI has {world.size}: mpiexec did not start the processes; "
-            f"use mpiexec -n {size} python ..., or srun, instead of torchrun or "
+            f"use mpiexec -n {size} hpccoll run train.py, or srun, instead of torchrun or "
             "torch.multiprocessing")
     if world.size == size:
         ranks = world.allgather(rank)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from shutil import get_terminal_size
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from hpccoll.calls.facts import CallFacts
 from hpccoll.config import ANY_P, NATIVE, NCCL, NCCL_LEADER, NCCL_RAILS, QUEUED
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_text
-from hpccoll.explain.columns import WIDTH, FittedTable, Header
+from hpccoll.explain.columns import NARROWEST, WIDTH, FittedTable, Header
 from hpccoll.ir.collectives import COLLECTIVES, collective_named
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
@@ -69,32 +70,33 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
     chosen = decide(facts, conditions, place)
     times = _times(facts, tuned)
     model = tuned.model(collective, size, topology) if tuned else None
-    first = (f"{collective} of {size_text(nbytes)}, {count_text(size, 'rank')}: {_name(chosen)} "
-             f"({chosen.reason})")
+    width = _width()
+    known = place is not None or size == 1 or not chosen.reason.startswith("rule")
+    first = f"{collective} of {size_text(nbytes)}, {count_text(size, 'rank')}: " + (
+        f"{_name(chosen)} ({chosen.reason})" if known else
+        "not known yet; read comm.layout on all ranks first")
     if chosen.is_queued:
-        note += _wrap(_describe_nccl(chosen, topology))
-    lines = [*_wrap(first), *note,
-             *_wrap(f"measured times: {_source(facts, conditions, place, bool(times))}")]
+        note += _wrap(_describe_nccl(chosen, topology), width)
+    lines = [*_wrap(first, width), *note, *_wrap(
+        f"measured times: {_source(facts, conditions, place, bool(times))}", width)]
     if model and model.miss > POOR:
         lines.append("predicted times: none; the measured times are too noisy for a model, with "
                      f"errors up to {model.miss:.1f}x")
         model = None
     elif model:
         lines.append(f"predicted times: {model}; up to {model.miss:.1f} times as long")
-    if place is None and size > 1 and chosen.reason.startswith("rule"):
-        lines.append("the layout is unknown before the second collective or access to "
-                     "comm.layout:\n  rules may select another algorithm then")
     rows = [_row(candidate, facts, conditions, topology, times, model)
             for candidate in _candidates(collective, times, conditions.preference, chosen)]
     rows.sort(key=lambda row: (not row.serves, row.measured, row.predicted))
     if not detail:
-        return "\n".join([*lines, *_brief(rows, chosen)]) + "\n"
-    table = FittedTable(COLUMNS, [row.cells for row in rows], full=True)
+        return "\n".join([*lines, *_brief(rows, chosen.name if known else "", width)]) + "\n"
+    table = FittedTable(COLUMNS, [row.cells for row in rows], width)
     lines += ["", *table.lines(n for n, row in enumerate(rows) if row.candidate.name == chosen.name
                                and dict(row.candidate.params).items() >= chosen.params.items()),
               "* selected"]
     if not (chosen.is_native or chosen.is_queued) and size <= EXPLAINED:
-        lines += ["", as_text(_schedule(chosen, collective, size, topology), nbytes).rstrip()]
+        lines += ["", as_text(_schedule(chosen, collective, size, topology), nbytes,
+                              width=width).rstrip()]
     return "\n".join(lines) + "\n"
 
 
@@ -141,18 +143,16 @@ def _row(candidate: Candidate, facts: CallFacts, conditions: Conditions,
          f"no: {problem}" if problem else yes])
 
 
-def _brief(rows: Sequence[DescribedCandidate], chosen: Choice) -> list[str]:
+def _brief(rows: Sequence[DescribedCandidate], chosen: str, width: int) -> list[str]:
     """Return the lines of the alternatives, with times if any were measured."""
     timed = [row for row in rows if row.serves and row.measured < inf][:FEW]
-    others = [row.candidate.label for row in rows if row.serves and row.candidate.name
-              != chosen.name]
+    others = [row.candidate.label for row in rows if row.serves and row.candidate.name != chosen]
     lines = []
     if timed:
         lines.append("fastest: " + ", ".join(
             f"{row.candidate.label} {_time(row.measured)}" for row in timed))
     else:
-        lines += wrap("other candidates: " + ", ".join(others), WIDTH, subsequent_indent="  ",
-                      break_on_hyphens=False)
+        lines += _wrap(f"{'other ' if chosen else ''}candidates: {', '.join(others)}", width)
     return [*lines, "detail=True shows every candidate, and the schedule as text"]
 
 
@@ -178,9 +178,14 @@ def _times(facts: CallFacts, tuned: JobTimes | None) -> Mapping[Candidate, float
             in tuned.ranking(facts.collective, True, facts.nbytes or 0) if not predicted}
 
 
-def _wrap(text: str) -> list[str]:
-    """Wrap text to the usual width; file names are not broken, so that they can be copied."""
-    return wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+def _width() -> int:
+    """Return the characters of a line of the terminal, if Python knows them."""
+    return max(get_terminal_size((WIDTH, 0)).columns, NARROWEST)
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Wrap text to a width; file names are not broken, so that they can be copied."""
+    return wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _source(facts: CallFacts, conditions: Conditions, place: Place | None, measured: bool) -> str:

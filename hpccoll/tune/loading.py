@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from hpccoll.config import NATIVE, OFF, ONLINE, PROBE
 from hpccoll.errors import TuningError
 from hpccoll.errors.agreement import compare
+from hpccoll.errors.uncaught import stack_level
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.context import Context
 from hpccoll.transport.private_comm import PrivateComm
@@ -193,7 +194,7 @@ def load(comm: PrivateComm, setting: str, place: Callable[[], Context],
         note = "" if probed else NOTHING
         # Only now: if warnings are errors, the other ranks must have their data before.
         for problem in problems:
-            warnings.warn(f"hpccoll: {problem}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"hpccoll: {problem}", RuntimeWarning, stacklevel=stack_level())
     return JobTimes(curves, source if curves or probed or tried else "", note, probed=probed,
                     topology=context.topology, tried=tried)
 

@@ -260,16 +260,6 @@ def test_nothing_is_left_of_a_cluster():
     assert not cluster.home.exists()
 
 
-@pytest.mark.once
-def test_nothing_is_left_of_a_cluster_that_does_not_come_up(monkeypatch):
-    monkeypatch.setattr(module, "CONFIGURATION", module.CONFIGURATION + "Nonsense=yes\n")
-    cluster = Slurm()
-    with pytest.raises(RuntimeError, match="does not come up"):
-        cluster.__enter__()
-    assert cluster.processes() == []
-    assert not cluster.home.exists()
-
-
 @several_nodes
 def test_status_of_a_running_job_on_all_nodes(cluster, tmp_path):
     """From a step beside that of the job; it ends nothing."""
@@ -299,3 +289,16 @@ print("done")
     assert f"rank 3 is at {program}:8; its last call was call" in text, (text, shown)
     assert "rank 2 waits for" in text or "rank 2 is in the MPI library in call" in text, text
     assert ended[0].stdout.split() == ["done"] * 4, ended
+
+
+@several_nodes
+@pytest.mark.long
+def test_times_that_an_administrator_measures_are_read_by_later_jobs(cluster, tmp_path):
+    table = tmp_path / "tuning.json"
+    words = "-N2", "-n4", "--mpi=pmi2", sys.executable, "-m", "hpccoll"
+    tuned = srun(cluster, *words, "tune", "--quick", "--force", "--collective", "allreduce",
+                 "-o", table)
+    assert tuned.returncode == 0, (tuned.stdout, tuned.stderr)
+    table.chmod(0o444)
+    shown = srun(cluster, *words, "doctor", HPCCOLL_TUNING=str(table))
+    assert f"{table} has times of such a job" in " ".join(shown.stdout.split()), shown

@@ -123,3 +123,12 @@ def test_the_notebook_lists_its_entries():
         assert entry.splitlines()[2].startswith(f"*{date}"), anchor
         assert all(entry.count(f"**{part}.**") == 1
                    for part in ("Question", "Set-up", "Result", "Decision")), anchor
+
+
+def test_summaries_leave_out_disturbed_points(figures):
+    """As ``hpccoll bench`` does; all points are in the tables of the records."""
+    text = "\n".join(figures.worst_and_best())
+    assert max(map(float, re.findall(r"to (\d+(?:\.\d+)?)", text))) <= figures.ABSURD
+    chosen = figures.select("others", "impi-4", "auto", "reduce")
+    assert max(point.ratio for point in chosen) > 300
+    assert not max(chosen, key=lambda point: point.ratio).clear

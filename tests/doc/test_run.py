@@ -189,3 +189,10 @@ def test_a_profile_follows_what_the_program_wrote(job, tmp_path):
     assert status == 0, output
     assert output.rindex("last line") < output.index("allreduce"), output
     assert output.splitlines()[-1] == f"wrote {path}" and path.exists()
+
+
+def test_a_file_that_cannot_be_written_does_not_cost_the_profile(job, tmp_path):
+    (tmp_path / "one.py").write_text("from mpi4py import MPI\nMPI.COMM_WORLD.allreduce(1)\n")
+    status, output = job(2, *RUN, "--json", "/dev/full", tmp_path / "one.py")
+    assert status == 1 and "algorithm" in output and "Traceback" not in output, output
+    assert "hpccoll: --json: cannot write '/dev/full': No space left on device" in output

@@ -215,7 +215,7 @@ def test_one_rank_in_the_library_and_the_others_in_ours(library):
         assert found[rank].kind == "ContractError" and found[rank].ranks == (1,), found[rank]
         assert found[rank].seconds < max(1.5, jobs.SHORTEST)
     assert found[1].kind == "Ended", found[1]
-    assert "ranks disagree on algorithm in blocking call 3: rank 1: native" in found[1].stderr
+    assert "ranks disagree on algorithm in blocking call 3:\n  rank 1: native" in found[1].stderr
 
 
 @pytest.mark.parametrize("served", [

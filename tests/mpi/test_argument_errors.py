@@ -1,9 +1,4 @@
-"""Arguments that are wrong: an error of hpccoll's, on the rank that has one, before any message.
-
-``rows`` lists calls, the type of the error, the argument that its message names, and other words
-of it. One rank alone makes every call: if anything were sent, it would wait for the others. What
-looks odd but has a meaning to mpi4py is in ``test_specifications.py``.
-"""
+"""Arguments that are wrong: an error of hpccoll's, on the rank that has one, before any message."""
 
 import re
 from typing import Any, NamedTuple
@@ -269,11 +264,7 @@ def test_a_predefined_operator_on_a_derived_type_is_an_error_with_a_name(way):
 
 @pytest.mark.parametrize("set_up", [False, True])
 def test_the_error_handler_of_the_communicator_is_called(set_up):
-    """For errors of MPI's, with their class, as the library does; not for those of mpi4py's own.
-
-    Looked at as well: registered and other device memory, which take the same way; errors of the
-    library's, which has called the handler; of requests, which have no handler of their own.
-    """
+    """For errors of MPI's, with their class, as the library does; not for those of mpi4py's own."""
     seen, comm = [], hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup())
     if set_up:
         assert comm.layout

@@ -1,9 +1,4 @@
-"""hpccoll.keras on real ranks. Its backend is that of the environment, or JAX.
-
-    KERAS_BACKEND=torch mpiexec -n 2 python -m mpi4py -m pytest --with-mpi tests/mpi/test_keras.py
-
-Keras reads the choice once in a process; tests/doc/test_keras.py runs each that is installed.
-"""
+"""hpccoll.keras on real ranks."""
 
 import os
 

@@ -1,8 +1,4 @@
-"""Many communicators, and many collectives under way at once, leave nothing behind.
-
-The whole of it takes a minute: ``TESTS_COMMUNICATORS=2000 mpiexec -n 2 python -m mpi4py -m pytest
---with-mpi -s tests/mpi/test_many.py``. ``tests/broken.py`` shows it fail.
-"""
+"""Many communicators, and many collectives under way at once, leave nothing behind."""
 
 import gc
 import os

@@ -1,8 +1,4 @@
-"""Messages sent before a collective are found by the first probe after it.
-
-Looked at as well: ``Request.Test`` of the libraries, which progresses before it looks;
-``Win.Test``, which finds what a barrier has progressed; lower-case and matched probes.
-"""
+"""Messages sent before a collective are found by the first probe after it."""
 
 import numpy
 import pytest

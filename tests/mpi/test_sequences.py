@@ -1,8 +1,5 @@
-"""Calls in an order that nobody would think of: blocking, nonblocking and persistent ones, mixed.
-
-All ranks draw calls, algorithms and communicators from one seed; in which order a rank waits for
-what is under way, and how long it dawdles, it draws from a seed of its own.
-"""
+"""Calls in an order that nobody would think of: blocking, nonblocking and persistent ones,
+mixed."""
 
 import random
 import time
@@ -39,10 +36,7 @@ def serves(collective, name, size):
 
 
 class Sequence:
-    """Calls on one of several communicators after the other.
-
-    These are of all ranks: one that refuses a call does so on every rank, and all draw on alike.
-    """
+    """Calls on one of several communicators after the other."""
 
     def __init__(self, comms, draw, own):
         self.comms, self.draw, self.own = comms, draw, own

@@ -1,7 +1,4 @@
-"""mpi4py's own tests, all of them, in ranks of ``hpccoll run``.
-
-They need the source release of mpi4py, which pip downloads once into ``build/applications``.
-"""
+"""mpi4py's own tests, all of them, in ranks of ``hpccoll run``."""
 
 import os
 import subprocess

@@ -58,17 +58,18 @@ MALFORMED = [
     ("HPCCOLL_ALGORITHM", "bcast=knomial,k=4", "write parameters like knomial:k=4"),
     ("HPCCOLL_SEGMENT_BYTES", "0", "must be at least 1 byte"),
     ("HPCCOLL_SEGMENT_BYTES", "0K", "must be at least 1 byte"),
-    ("HPCCOLL_SEGMENT_BYTES", "-4K", "cannot use '-4K': size: cannot read '-4K' as a size"),
+    ("HPCCOLL_SEGMENT_BYTES", "-4K", "cannot read '-4K' as a size"),
     ("HPCCOLL_SEGMENT_BYTES", "2048T", "is more than 1 PiB"),
-    ("HPCCOLL_SEGMENT_BYTES", "4 apples", "cannot use '4 apples'"),
-    ("HPCCOLL_SEGMENT_BYTES", "K", "cannot use 'K'"),
-    ("HPCCOLL_SEGMENT_BYTES", "1.5M", "cannot use '1.5M'"),
+    ("HPCCOLL_SEGMENT_BYTES", "4 apples", "cannot read '4 apples'"),
+    ("HPCCOLL_SEGMENT_BYTES", "K", "cannot read 'K'"),
+    ("HPCCOLL_SEGMENT_BYTES", "1.5M", "cannot read '1.5M'"),
     ("HPCCOLL_TOPOLOGY", "2y4", "cannot read '2y4' at position 1"),
-    ("HPCCOLL_TIMEOUT", "0", "expected seconds above 0, or 'off', got '0'"),
-    ("HPCCOLL_TIMEOUT", "-1", "expected seconds above 0"),
-    ("HPCCOLL_TIMEOUT", "nan", "expected seconds above 0"),
-    ("HPCCOLL_TIMEOUT", "soon", "cannot use 'soon'"),
-    ("HPCCOLL_REPORT", "x", "cannot use 'x'"), ("HPCCOLL_REPORT", "inf", "must be a positive"),
+    ("HPCCOLL_TIMEOUT", "0", "must be seconds above 0, or 'off'; got '0'"),
+    ("HPCCOLL_TIMEOUT", "-1", "must be seconds above 0"),
+    ("HPCCOLL_TIMEOUT", "nan", "must be seconds above 0"),
+    ("HPCCOLL_TIMEOUT", "soon", "got 'soon'"),
+    ("HPCCOLL_REPORT", "x", "must be a positive number of seconds; got 'x'"),
+    ("HPCCOLL_REPORT", "inf", "must be a positive"),
     ("HPCCOLL_SHARED_MEMORY", "maybe", "must be 'yes' or 'no'"),
     ("HPCCOLL_TUNING", "onlin", "must be 'online', 'probe', 'off', or a path, which contains a /"),
     ("HPCCOLL_DETERMINISM", "runs", "'runs' is unknown; did you mean 'run'; choose from"),
@@ -94,7 +95,8 @@ def test_malformed_values_name_their_variable(variable, text, complaint):
         load({variable: text})
     assert caught.value.argument == variable
     assert complaint in str(caught.value)
-    assert SETTINGS[variable].help in str(caught.value)
+    assert variable not in str(caught.value).removeprefix(variable)  # one statement about it
+    assert "expected" not in str(caught.value)
 
 
 def test_every_variable_is_tested_both_ways_and_has_a_field():

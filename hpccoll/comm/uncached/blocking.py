@@ -37,6 +37,7 @@ from hpccoll.comm.uncached.steps import (
     serve_arrays,
 )
 from hpccoll.config import ANY_P, NAN, NATIVE, RESULTS
+from hpccoll.errors.uncaught import stack_level
 from hpccoll.guard.data_checks import check_equal, check_finite, result_of
 from hpccoll.ir.methods import BLOCKING
 from hpccoll.runtime.events.logger import served_by
@@ -155,7 +156,7 @@ def stays_without(comm: Base) -> bool:
             lifetime.bare = True
             warnings.warn("hpccoll: the MPI library runs the calls of a communicator that "
                           f"cannot be set up: {error.Get_error_string()}; free communicators "
-                          "that are not needed", RuntimeWarning, stacklevel=7)
+                          "that are not needed", RuntimeWarning, stacklevel=stack_level())
     return lifetime.bare
 
 

@@ -20,10 +20,12 @@ from hpccoll.units import count_text, ranks_text, size_text
 #: or not as intended; ``note`` - information; ``ok``.
 ERROR, WARNING, NOTE, OK = "error", "warning", "note", "ok"
 LEVELS = ERROR, WARNING, NOTE, OK
-#: Options of the launchers of :func:`hpccoll.machine.launcher.launcher` that bind ranks.
-BINDS = (("srun", "srun --cpu-bind=cores with --cpus-per-task"),
-         ("mpiexec (MPICH", "mpiexec -bind-to core"), ("mpiexec (Open", "mpiexec --bind-to core"),
-         ("mpiexec (HPE", "mpiexec --cpu-bind core"), ("flux", "flux run --cores-per-task"))
+#: Commands of the launchers of :func:`hpccoll.machine.launcher.launcher` that bind ranks.
+BINDS = (("srun", "srun --cpu-bind=cores --cpus-per-task=1 python program.py"),
+         ("mpiexec (MPICH", "mpiexec -bind-to core -n {} python program.py"),
+         ("mpiexec (Open", "mpiexec --bind-to core -n {} python program.py"),
+         ("mpiexec (HPE", "mpiexec --cpu-bind core -n {} python program.py"),
+         ("flux", "flux run --cores-per-task=1 -n {} python program.py"))
 #: Seconds of compilation of a process that are reported.
 NOTED_SECONDS = 0.05
 #: Bytes of shared memory below which large messages may not fit.
@@ -92,6 +94,12 @@ def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
             yield Finding(WARNING, "hpccoll",
                           f"{describe_hidden(package, there)}: small collectives are several "
                           "times slower in the Python executor", REMEDY, ranks)
+    bare = tuple(each.rank for each in facts if each.is_uncompiled and not each.hides)
+    if bare:
+        yield Finding(WARNING, "hpccoll", "nothing is compiled: the MPI library runs the calls on "
+                      "a node, and algorithms that you request run in Python, 10 to 20 times as "
+                      "slow", "install a C compiler (apt install gcc, module load gcc), then "
+                      "hpccoll again: pip install --force-reinstall --no-deps .", bare)
     slow = tuple(each.rank for each in facts if each.compile_seconds > NOTED_SECONDS)
     if slow:
         seconds = max(each.compile_seconds for each in facts)
@@ -213,9 +221,10 @@ def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def _binding_option(first: RankFacts) -> str:
-    """Return the option of the launcher that binds each rank to its own processor."""
-    return next((remedy for name, remedy in BINDS if first.launcher.startswith(name)),
-                "use the launcher's option: srun --cpu-bind=cores, mpiexec --bind-to core")
+    """Return the command of the launcher that binds each rank to its own processor."""
+    found = [remedy for name, remedy in BINDS if first.launcher.startswith(name)]
+    return (*found, "use the launcher's option: srun --cpu-bind=cores, mpiexec --bind-to core"
+            )[0].format(first.size)
 
 
 def _threads(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -241,9 +250,8 @@ def memory(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     little = tuple(each.rank for each in facts if 0 <= each.shared_bytes < LITTLE_SHARED)
     if without:
         yield Finding(WARNING, "memory", "ranks of a node have no shared memory: messages inside "
-                                         "nodes use the MPI "
-                                         "library", "free space in /dev/shm (containers: "
-                                                    "--shm-size, or --ipc=host)", without)
+                      "nodes use the MPI library",
+                      "free space in /dev/shm (containers: --shm-size, or --ipc=host)", without)
     elif little:
         yield Finding(WARNING, "memory", f"less than {LITTLE_SHARED >> 20} MiB are free in "
                       "/dev/shm", "remove files of dead jobs, or increase --shm-size", little)
@@ -255,7 +263,7 @@ def memory(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                 f"/proc/sys/kernel/yama/ptrace_scope is {scope}; 0 allows it" if scope > 0 else
                 "in a container allow it with --cap-add=SYS_PTRACE"), single)
     if any(each.shared for each in facts) and not (without or little or single):
-        yield Finding(OK, "memory", "ranks of a node share memory and read each other's")
+        yield Finding(OK, "memory", "ranks on one node exchange data through memory")
 
 
 def load(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -288,8 +296,14 @@ def recovery(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def rules(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Check that the built-in rules were measured in such a job."""
-    if not all(each.ruled for each in facts):
+    """Check that the tuning table, or else the built-in rules, were measured in such a job."""
+    if facts[0].table:
+        yield Finding(OK, "tuning", f"{facts[0].table} has times of such a job")
+        return
+    if facts[0].untimed:
+        yield Finding(NOTE, "tuning", f"{facts[0].untimed}; built-in rules select",
+                      "hpccoll tune with the ranks of your jobs adds them")
+    if not all(each.ruled for each in facts) and not facts[0].is_uncompiled:
         yield Finding(NOTE, "tuning", "hpccoll's rules were measured in other places: the MPI "
                       "library runs most calls until a long job has measured some",
                       "hpccoll tune --quick with the ranks of your jobs takes a minute, without "
@@ -305,10 +319,8 @@ def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     if hidden:
         yield Finding(WARNING, "devices", "--gpus-per-task hides a rank's device from the other "
                       "ranks: no CUDA IPC inside nodes", "use --gpus-per-node with "
-                                                         "--gpu-bind=none, and select the device "
-                                                         "by local rank, unless your site requires "
-                                                         "--gpus-per-task",
-                      hidden)
+                      "--gpu-bind=none, and select the device by local rank, unless your site "
+                      "requires --gpus-per-task", hidden)
     if not any(each.devices for each in facts):
         return
     none = tuple(each.rank for each in facts if not each.devices)
@@ -332,9 +344,8 @@ def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     aware = {each.found[AWARE.name].can for each in reports if each.device}
     yield (Finding(OK, "devices", "the MPI library supports device memory") if aware == {True} else
            Finding(NOTE, "devices", "the MPI library does not support device memory: hpccoll "
-                                    "copies it through host "
-                                    "memory", "use a CUDA-aware MPI library; Cray: export "
-                                             "MPICH_GPU_SUPPORT_ENABLED=1"))
+                   "copies it through host memory",
+                   "use a CUDA-aware MPI library; Cray: export MPICH_GPU_SUPPORT_ENABLED=1"))
     without = tuple(each.rank for each in facts if each.no_nccl)
     if without:
         yield Finding(NOTE, "devices", f"NCCL is not available: {facts[without[0]].no_nccl}",
@@ -355,9 +366,8 @@ def surroundings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
             f" (NUMA {each.gpu_numa})" if each.gpu_numa >= 0 else ""))
     alike = _parts(with_one, lambda each: tuple(used[each.node]))
     for addresses, ranks in alike.items():
-        yield Finding(OK, "devices", "first device of the ranks of a "
-                                     "node: " + ", ".join(addresses), "",
-                      ranks)
+        yield Finding(OK, "devices", "first device of the ranks of a node: " + ", ".join(addresses),
+                      "", ranks)
     far = tuple(each.rank for each in with_one if each.gpu_distance > NEAR)
     if far:
         yield Finding(NOTE, "devices", "ranks run on processors of another NUMA node than their "
@@ -374,10 +384,8 @@ def surroundings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     without = tuple(each.rank for each in network if not each.gpu_direct)
     if without and len(nodes) > 1:
         yield Finding(NOTE, "devices", "no kernel module for GPUDirect RDMA (the network cannot "
-                                       "read device "
-                                       "memory)", "ask the administrator for modprobe "
-                                                  "nvidia_peermem, unless the drivers use dma-buf, "
-                                                  "which doctor cannot detect", without)
+                      "read device memory)", "ask the administrator for modprobe nvidia_peermem, "
+                      "unless the drivers use dma-buf, which doctor cannot detect", without)
     elif modules and len(nodes) > 1:
         yield Finding(OK, "devices", f"the network can read device memory: {', '.join(modules)}")
 

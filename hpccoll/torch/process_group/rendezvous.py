@@ -65,7 +65,7 @@ def meet(url: str, timeout: timedelta = TIMEOUT, **options: Any) -> Iterator[tup
     if comm.size == 1 and started > 1:
         raise ProcessGroupError(
             f"WORLD_SIZE is {started}, but MPI has one rank: mpiexec did not start the processes; "
-            f"use mpiexec -n {started} python ..., or srun, instead of torchrun")
+            f"use mpiexec -n {started} hpccoll run train.py, or srun, instead of torchrun")
     host = _host_of_first(comm)
     store = None
     if comm.rank == 0:

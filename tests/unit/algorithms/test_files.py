@@ -51,8 +51,12 @@ def test_lanes_are_kept_in_json_and_joined_for_msccl(tmp_path):
         (copy(at(OUT, rank), at(IN, 0)),), (send(1 - rank, at(IN, 0)),),
         (recv(1 - rank, at(OUT, 1 - rank)),)), (), ((), (), ())), 2)
     hpccoll.verify(apart)
-    with pytest.raises(ScheduleError, match="deadlock"):
+    with pytest.raises(ScheduleError, match="cannot be written as MSCCL's XML: .*deadlock"):
         as_msccl(apart)
+    # As is every schedule that was read from such a file.
+    joined.write_text(as_msccl(schedule("allreduce", "ring", 4)))
+    with pytest.raises(ScheduleError, match="cannot be written as MSCCL's XML"):
+        as_msccl(read(str(joined)))
 
 
 def test_a_file_is_an_algorithm_for_its_size_and_root(tmp_path):

@@ -16,7 +16,14 @@ from hpccoll.cli import COMMANDS, Commands, main, ranks, tune
 from hpccoll.cli.bench import SECTIONS as BENCH
 from hpccoll.cli.bench import command as bench
 from hpccoll.cli.bench_more import overlap_command as overlap
-from hpccoll.cli.options import OneOf, buffer_sizes, names, parameters, parse_algorithm
+from hpccoll.cli.options import (
+    OneOf,
+    buffer_sizes,
+    names,
+    parameters,
+    parse_algorithm,
+    split_collectives,
+)
 from hpccoll.cli.simulate import SECTIONS as SIMULATE
 from hpccoll.cli.simulate import command as simulate
 from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError, did_you_mean
@@ -273,3 +280,20 @@ def test_ones_own_are_shown_but_not_noted(tmp_path):
                                 ())
     assert "ratio  torus.py:TORUS" in lines[1] and lines[2].endswith("1.50            4 us")
     assert "# torus.py:TORUS: its time, which is not saved" in lines
+
+
+def test_tune_prints_a_line_per_tenth_of_its_time(capsys):
+    show = tune._progress_lines(600)
+    for part in (0.0, 0.05, 0.101, 0.15, 0.39):
+        show("allreduce 512", part)
+    assert capsys.readouterr().err.splitlines() == [
+        "hpccoll: tune: 61 s of 600 s, allreduce 512 B",
+        "hpccoll: tune: 230 s of 600 s, allreduce 512 B"]
+
+
+@pytest.mark.parametrize("words, collectives, algorithms", [
+    (["allreduce", "Bcast"], ["allreduce", "bcast"], []), (["ring"], [], ["ring"]),
+    (["allreduce", TORUS], ["allreduce"], [TORUS])])
+def test_collectives_are_words_of_verify_and_tune(words, collectives, algorithms):
+    found, others = split_collectives(map(parse_algorithm, words))
+    assert found == collectives and [each.name for each in others] == algorithms

@@ -1,16 +1,15 @@
 """NCCL: members, blocks and calls."""
 
-import random
 import subprocess
 import sys
-from itertools import accumulate, product
+from itertools import accumulate
 
 import numpy
 import pytest
 from mpi4py import MPI
 
 from hpccoll.calls import resolve
-from hpccoll.cuda import nccl, nccl_group
+from hpccoll.cuda import nccl
 from hpccoll.cuda.nccl import (
     Member,
     has_mps,
@@ -22,8 +21,8 @@ from hpccoll.cuda.nccl import (
 )
 from hpccoll.cuda.stream_ordered import as_resident, queue_of
 from support.gpu.device import installed
-from support.gpu.nccl_world import NcclRanks, dtype_of, world
-from support.gpu.streams import CudaError, Devices
+from support.gpu.nccl_world import dtype_of
+from support.gpu.streams import Devices
 
 
 # What NCCL has of MPI's types and operators, and its version
@@ -68,8 +67,6 @@ def test_programs_without_device_arrays_load_nothing_of_it():
     assert nccl.OPERATORS
 
 
-# Blocks of different sizes by NCCL, on its double: grouped sends and receives, any of them empty
-METHODS = ("allgatherv", "gatherv", "scatterv", "alltoallv", "alltoallw")
 ROOTED = ("gatherv", "scatterv")
 GAP = 77
 
@@ -189,78 +186,6 @@ def make(ranks, method, sizes, dtype="f4", in_place=False, kind="non_blocking"):
         if read is not None and read.raw.tobytes() != call.out[2].tobytes():
             bad.append(group.rank)
     return bad
-
-
-def random_sizes(size, method, in_place, chance):
-    """Elements for each pair of ranks; symmetric where an alltoall is in place."""
-    table = [[chance.choice((0, 0, 1, 3, 8)) for _ in range(size)] for _ in range(size)]
-    if in_place and method.startswith("alltoall"):
-        table = [[table[min(a, b)][max(a, b)] for b in range(size)] for a in range(size)]
-    return table
-
-
-@pytest.mark.slow(every=10)
-@pytest.mark.parametrize("dtype", ["i1", "f2", "f4", "f8", "bfloat16"])
-@pytest.mark.parametrize("method", METHODS)
-def test_blocks_of_any_sizes_on_any_number_of_ranks(method, dtype):
-    chance = random.Random(2026)
-    for size, in_place in product(range(1, 9), (False, True)):
-        machine, installing = world(size, seed=size if in_place else None)
-        with installing as cupy:
-            ranks = NcclRanks(cupy, size)
-            for kind in ("null", "non_blocking"):
-                sizes = random_sizes(size, method, in_place, chance)
-                assert not make(ranks, method, sizes, dtype, in_place, kind)
-            machine.finish_all()
-            ranks.free()
-        assert not machine.held["communicators"]
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_ranks_without_data_call_nothing(method):
-    machine, installing = world(3)
-    with installing as cupy:
-        ranks = NcclRanks(cupy, 3)
-        assert not make(ranks, method, [[0] * 3] * 3)
-        assert not machine.calls["send"] and not machine.calls["recv"]
-        only = [[0, 0, 5], [0, 0, 0], [0, 0, 0]] if method.startswith("all") else [[0, 0, 5]] * 3
-        assert not make(ranks, method, only)  # some ranks have nothing to send or to receive
-        assert machine.calls["send"] == machine.calls["recv"] >= 1
-
-
-#: Broken variants: what is replaced in the module, by what, and a method that they break.
-BROKEN = {
-    "equal blocks": ("_blocks", lambda buffer, size: {} if buffer is None else {
-        rank: (nccl_group.at(buffer, rank * (buffer.count // size)), buffer.count // size)
-        for rank in range(size)}, "alltoallv", False),
-    "blocks one after the other": ("_blocks", lambda buffer, size: {} if buffer is None else {
-        rank: (nccl_group.at(buffer, sum(buffer.counts[:rank])), count)
-        for rank, count in enumerate(buffer.counts)}, "scatterv", False),
-    "an own block that is transferred in place": (
-        "_exchange", lambda group, stream, sends, receives, skipped=None, real=(
-            nccl_group._exchange): real(group, stream, sends, receives), "allgatherv", True),
-    "a whole buffer for the root alone": (
-        "_whole", lambda buffer, peers: {} if buffer is None else {
-            0: (nccl_group.at(buffer), buffer.count)}, "gatherv", False),
-}
-
-
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_broken_variant_is_caught(what, monkeypatch):
-    name, instead, method, in_place = BROKEN[what]
-    sizes = [[2, 3, 4], [3, 5, 1], [4, 1, 6]]
-
-    def found():
-        _, installing = world(3)
-        with installing as cupy:
-            try:
-                return make(NcclRanks(cupy, 3), method, sizes, in_place=in_place)
-            except CudaError as error:
-                return str(error)
-
-    assert not found()
-    monkeypatch.setattr(nccl_group, name, instead)
-    assert found()
 
 
 # Who can make an NCCL communicator

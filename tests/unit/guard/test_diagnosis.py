@@ -43,7 +43,7 @@ def test_the_minority_is_named_wherever_it_is(field, size):
         assert (error.ranks, error.field, error.absent) == ((odd,), field, ())
         assert [group.sites for group in error.groups] == [("train.py:5",), ("train.py:7",)]
         text = str(error)
-        assert f"ranks disagree on {field} in blocking call 2: rank {odd}: " in text
+        assert f"ranks disagree on {field} in blocking call 2:\n  rank {odd}: " in text
         assert (getattr(ODD[field], field) or "?") in text and "train.py:7" in text
 
 

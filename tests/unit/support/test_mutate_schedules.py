@@ -1,8 +1,4 @@
-"""The strength of the proof on whole schedules: it may differ from no execution as written.
-
-Here are some hundred mutants, others for every seed; ``python -m support.mutate_schedules``
-judges 20,000.
-"""
+"""The strength of the proof on whole schedules: it may differ from no execution as written."""
 
 from collections import Counter
 from random import Random
@@ -90,7 +86,3 @@ def test_races_are_wrong_as_written():
     changed = MUTATIONS["receive into what is sent"](Random(0), programs)
     found = reference.run(made, changed, [1] * 4, False, Random(0))
     assert not found.right and "meets another message" in found.why
-
-
-def test_the_same_seed_draws_the_same_mutants():
-    assert suite(30, 7, 4) == suite(30, 7, 4)

@@ -48,10 +48,7 @@ CHANNELS, KERNEL = (WIRE.side(False),), (numpy.add, numpy.dtype("d"))
 
 
 def attempt(number, function, *args):
-    """Call a function whose allocation of this number fails; None after a ``MemoryError``.
-
-    The function must not compute with NumPy, which crashes without memory.
-    """
+    """Call a function whose allocation of this number fails; None after a ``MemoryError``."""
     _testcapi.set_nomemory(number, number + 1)
     try:
         return function(*args)

@@ -1,8 +1,5 @@
 """Messages that MPI carries to a compiled plan, here from this process to itself: where they land,
-and when.
-
-Their sender has no cells for them, and its memory cannot be read.
-"""
+and when."""
 
 import gc
 from types import SimpleNamespace

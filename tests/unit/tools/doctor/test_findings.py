@@ -69,6 +69,15 @@ def test_a_clone_that_hides_what_is_installed_is_told():
     assert "/env/hpccoll has them" in found.what and "pip install -e" in found.remedy
 
 
+def test_an_installation_without_compiled_parts_is_a_warning_with_price_and_remedy():
+    python = {"versions": {**rank(0).versions, "executor": "python"}, "ruled": False}
+    found = one(job(**python))
+    assert found.level == WARNING and "nothing is compiled" in found.what
+    assert "10 to 20 times" in found.what and "gcc" in found.remedy
+    assert [each.topic for each in bad(job(**python, variables={
+        "HPCCOLL_EXECUTOR": "python", "OMP_NUM_THREADS": "1"}))] == ["tuning"]  # as requested
+
+
 def test_processes_that_compile_hpccoll_are_reported_with_the_cost():
     assert not bad(job(compile_seconds=0.01))
     found = one(job(compile_seconds={1: 0.37}))
@@ -176,6 +185,7 @@ def test_binding(processors, level, what, ranks):
 def test_remedies_are_for_this_launcher_and_library(launcher, mpi, wanted, unwanted):
     facts = job(processors=(0, 1, 2, 3), launcher=launcher, mpi=mpi)
     assert wanted in one(facts).remedy and unwanted not in one(facts).remedy
+    assert one(facts).remedy.endswith("python program.py")  # the whole command
     crowded = one(job(processors=(0,), launcher=launcher, mpi=mpi)).remedy
     assert "1 processor per node" in crowded
     assert ("mpi_yield_when_idle" in crowded) is mpi.startswith("Open")
@@ -306,3 +316,11 @@ def test_helpers_that_mpiexec_starts_by_srun_are_no_ranks():
                 slurm={"SLURM_NTASKS": "1", "SLURMD_NODENAME": "n0"}, node=0, layout="4",
                 host="n0", processors={0: (0,), 1: (1,), 2: (2,), 3: (3,)})
     assert not [each for each in bad(facts) if each.topic == "world"]
+
+
+def test_a_tuning_table_is_named_with_times_or_without():
+    found = [each for each in examine(job(table="/site/tuning.json")) if each.topic == "tuning"]
+    assert [(each.level, each.what) for each in found] == [
+        (OK, "/site/tuning.json has times of such a job")]
+    [found] = bad(job(untimed="t.json is not used: it has no measurements for 4 ranks"))
+    assert (found.level, found.topic) == (NOTE, "tuning") and "tune" in found.remedy
