@@ -148,7 +148,8 @@ class Stall(WaitTimer):
         """Query the other ranks early enough for their answers; raise if one has died."""
         now = time.monotonic()
         due = min(self.timeout, self.report if self.reports is None else self.reports.due)
-        if self.since is not None and now - self.since >= due - AHEAD and now - self.asked >= AGAIN:
+        again = min(AGAIN, self.report, self.timeout / 4)
+        if self.since is not None and now - self.since >= due - AHEAD and now - self.asked >= again:
             self.asked = now
             self.failures.stall_inspector.query(self.step, self.known)
         if now - self.checked >= AGAIN:
