@@ -105,7 +105,7 @@ class StallInspector:
 
     def query(self, step: int, names: Iterable[str]) -> None:
         """Query all ranks; another query ends the one before, a repeated one renews the answers."""
-        question = [step, list(names)[:MOST_NAMES]]
+        question: list[Any] = [step, list(names)[:MOST_NAMES]]
         if question != self._question:
             self._question, self._answers = question, {}
         self._answers[self.control.rank] = self._answer(*question)
