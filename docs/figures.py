@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "docs" / "data"
 #: The pages that have blocks.
-PAGES = ("README.md", "docs/performance.md", "docs/performance-calls.md", "docs/internal/goals.md",
-         "docs/training/measured.md", "docs/applications.md")
+PAGES = ("README.md", "docs/index.md", "docs/performance.md", "docs/performance-calls.md",
+         "docs/internal/goals.md", "docs/training/measured.md", "docs/applications.md")
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 #: Names of the environments in ``.venv-figures``, which are also the first words of the records.
 LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI", "impi": "Intel MPI"}
@@ -508,8 +508,9 @@ def applications_machine() -> Iterator[str]:
              if "others" in one[kind]]
     others = (f"other programs used at most {max(loads):.0%} of the cores" if loads else
               f"load of the machine at the start: {about['load']:.1f}")
-    yield (f"* {known['rounds']} job{'s' * (known['rounds'] > 1)} of each kind in turns, one "
-           f"thread a rank; {others}")
+    times = "once" if known["rounds"] == 1 else f"{known['rounds']} times"
+    yield (f"* every program ran {times} plain and {times} with hpccoll, in turns, one thread a "
+           f"rank; {others}")
 
 
 def applications() -> Iterator[str]:

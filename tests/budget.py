@@ -16,29 +16,29 @@ PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
     "C": 6873,
-    "algorithms": 3813, "arrays": 1061, "calls": 1559, "cli": 2665, "comm": 4885, "config": 323,
-    "cuda": 2599, "errors": 636, "explain": 1324, "guard": 2709, "hpccoll": 544, "ir": 2092,
+    "algorithms": 3821, "arrays": 1061, "calls": 1559, "cli": 2665, "comm": 4885, "config": 323,
+    "cuda": 2599, "errors": 636, "explain": 1324, "guard": 2709, "hpccoll": 544, "ir": 2100,
     "jax": 736, "keras": 273, "machine": 867, "measure": 2697, "proof": 1284, "runtime": 3980,
-    "simulator": 3352, "testing": 816, "tools": 5248, "torch": 3659, "training": 7659,
+    "simulator": 3352, "testing": 816, "tools": 5245, "torch": 3659, "training": 7659,
     "transport": 1481, "tune": 2095}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
     "benchmarks": (984, 14),
     "cluster": (1338, 12),
-    "contract": (894, 6),
-    "doc": (2466, 31),
+    "contract": (907, 6),
+    "doc": (2527, 31),
     "fault": (1864, 13),
     "golden": (228, 2),
     "gpu": (750, 7),
-    "law": (381, 5),
-    "mpi": (16266, 97),
+    "law": (386, 5),
+    "mpi": (16358, 97),
     "sanitize": (196, 2),
-    "scale": (688, 9),
-    "suites": (82, 1),
+    "scale": (694, 9),
+    "suites": (85, 1),
     "support": (6261, 49),
     "tests": (1997, 9),
-    "uncompiled": (90, 2),
-    "unit": (29580, 187)}
+    "uncompiled": (94, 2),
+    "unit": (29448, 187)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

@@ -147,6 +147,14 @@ def takes(entry: Algorithm, collective: str) -> dict[str, Any]:
         taken = list(inspect.signature(entry.build).parameters.values())
     except (TypeError, ValueError):  # written in C
         return {"**": None, **entry.params}
+    fixed = ["rank", "topology" if entry.hierarchical else "size",
+             *["root"] * COLLECTIVES[collective].rooted]
+    room = [each for each in taken if each.kind in (each.POSITIONAL_ONLY,
+                                                    each.POSITIONAL_OR_KEYWORD)]
+    if len(room) < len(fixed) and not any(each.kind == each.VAR_POSITIONAL for each in taken):
+        raise ArgumentTypeError("algorithm", f"the builder {entry.label} takes "
+                                f"({', '.join(each.name for each in room)})",
+                                f"{collective} passes it ({', '.join(fixed)})")
     known: dict[str, Any] = {}
     for parameter in taken[2 + COLLECTIVES[collective].rooted:]:
         if parameter.kind == parameter.VAR_KEYWORD:

@@ -107,9 +107,9 @@ def trace_diagnose(folder, json_path):
         write_text(json_path, json.dumps(found.as_json(), indent=1) + "\n")
         return
     console = line_console()
-    console.print(f"{diagnose.heading(found)}\n\n{found.verdict}\n", markup=False)
+    console.print(f"{diagnose.heading(found)}\n\n{found.verdict}", markup=False)
     for comm in found.comms:
-        console.print(diagnose.table(comm))
+        click.echo("\n" + "\n".join(diagnose.table(comm, console.width)))
 
 
 @command.command("report")

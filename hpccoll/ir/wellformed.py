@@ -185,6 +185,15 @@ class _Form:
         if not 0 <= peer < self.size or peer == self.rank:
             self.fault(f"{peer} is not another rank of 0..{self.size - 1}")
 
+    def why_absent(self, buffer: str, held: int) -> str:
+        """Return why a rank has so few slots of a buffer."""
+        rule = self.schedule.collective
+        if held or buffer == TMP or not rule.rooted:
+            return f"this rank has {held} slots there"
+        if rule.name == "bcast":
+            return "bcast has no input; the root's data are in OUT"
+        return f"only the root has {'an input' if buffer == IN else 'a result'} in {rule.name}"
+
     def spans(self, spans: Any) -> int:
         """Return the number of slots of some spans."""
         if not isinstance(spans, tuple):
@@ -198,7 +207,7 @@ class _Form:
                 self.fault(f"{buffer}[{start!r}:{stop!r}]: slots must be integers")
             held = self.held.get(buffer, -1) if isinstance(buffer, str) else -1
             if not 0 <= start <= stop <= held:
-                self.fault(f"{span} does not exist: this rank has {max(held, 0)} slots there")
+                self.fault(f"{span} does not exist: {self.why_absent(buffer, max(held, 0))}")
             slots += stop - start
         return slots
 

@@ -47,7 +47,12 @@ PAUSED = (Instruction.SEND, Instruction.TAKE, Instruction.FLUSH, Instruction.END
 
 
 class CompiledEndpoint:
-    """The channels of a node, driven by the compiled executor."""
+    """The channels of a node, driven by the compiled executor.
+
+    Args:
+        endpoint: the channels, and what moves the messages that no compiled plan can.
+        pauses: a seed; ``None`` for a loop without pauses.
+    """
 
     def __init__(self, endpoint: SharedEndpoint, pauses: int | None):
         self.endpoint = endpoint

@@ -118,7 +118,11 @@ class Ranks(NamedTuple):
     here: list[Rank]
 
     def run(self, rule: Callable[..., Iterator[None]], *arguments: Any) -> None:
-        """Run a rule on every rank to its end."""
+        """Run a rule on every rank to its end.
+
+        Raises:
+            Failed: it is not there in time.
+        """
         running = {}
         for me in self.here:
             me.forget()

@@ -89,7 +89,11 @@ def test_parts_of_a_message_are_used_apart(ranks, payload):
 @pytest.mark.parametrize("following", [("cell", "small", "registered", "large"),
                                        ("registered",) * 5, ("large", "large", "large"), ()])
 def test_a_later_sender_is_not_kept_waiting_by_an_earlier_one(ranks, payload, following):
-    """The first message of a batch is sent only after later ones have been taken."""
+    """The first message of a batch is sent only after later ones have been taken.
+
+    Without that, ranks wait in a circle. What the last sender sends next, into descriptors that
+    are free again, must not be mistaken for what has been put aside.
+    """
     def rule(me):
         if me.size < 3:
             return

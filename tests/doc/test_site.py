@@ -7,10 +7,12 @@ import ast
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
+from doc.pages import blocks
 from launch import ROOT
 
 from support.folded import folded
@@ -74,3 +76,27 @@ def test_the_site_is_built_without_a_warning(tmp_path):
                         "training": ("Exchange",), "command-line": ("hpccoll doctor",)}.items():
         text = (tmp_path / "api" / page / "index.html").read_text(encoding="utf-8")
         assert all(word in re.sub("<[^>]*>", "", text) for word in words)
+    browser = shutil.which("chromium")
+    for page in ("install", "design", "machines") if browser else ():
+        path = tmp_path / page / "index.html"
+        path.write_text(path.read_text("utf-8").replace("</head>", MEASURES + "</head>"), "utf-8")
+        done = subprocess.run(
+            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1280,900",
+             "--virtual-time-budget=3000", "--dump-dom", path.as_uri()],
+            capture_output=True, text=True, check=False)
+        assert "<title>cut: 0 of " in done.stdout, page
+
+
+#: Counts the samples of a page that its column cuts.
+MEASURES = """<script>addEventListener("load", () => {
+const all = [...document.querySelectorAll("pre > code")]
+const cut = all.filter(code => code.scrollWidth > code.clientWidth + 1)
+document.title = `cut: ${cut.length} of ${all.length}`})</script>"""
+#: Longest line of a sample, which the column of the site shows on a screen of 1280 pixels.
+LONGEST = 100
+
+
+@folded("name", [name for name in PAGES if name not in ("trace.md", "hangs.md")])
+def test_samples_are_not_cut(name):
+    for block in blocks((DOCS / name).read_text(encoding="utf-8")):
+        assert max(map(len, block.code.splitlines()), default=0) <= LONGEST, block.line

@@ -1,4 +1,9 @@
-"""Messages used where they lie leave the same memory as messages received first."""
+"""Messages used where they lie leave the same memory as messages received first.
+
+Random phases, most of which no algorithm would make: whatever :func:`hpccoll.ir.dataflow.consumers`
+accepts is carried out on arrays, with messages that arrive in any order, that are used from the
+sender's memory or put aside into their landing space first, and sends that are read early or late.
+"""
 
 import numpy
 import pytest

@@ -127,7 +127,10 @@ class Device(Host):
 
 @functools.cache
 def spaced(dtype: numpy.dtype, rows: int, distance: int, extent: int) -> MPI.Datatype:
-    """Make a datatype of ``rows`` elements at a distance, as long as ``extent`` elements."""
+    """Make a datatype of ``rows`` elements at a distance, as long as ``extent`` elements.
+
+    It is never freed: many calls use it.
+    """
     column = datatype_of(dtype).Create_vector(rows, 1, distance)
     kind = column.Create_resized(0, extent * dtype.itemsize).Commit()
     column.Free()
@@ -168,7 +171,15 @@ class Pool:
 
 
 def memory(name: str, comm: Any, cupy: Any = None) -> Callable[[int, Any, int, bool], Host]:
-    """Return the function that makes buffers; collective where memory is registered."""
+    """Return the function that makes buffers; collective where memory is registered.
+
+    Args:
+        name: ``host``, ``read-only`` inputs, a ``subclass`` of arrays; ``gaps`` or ``columns``
+            between the elements of every second rank; ``registered`` or ``device``, with
+            ``inputs``, ``outputs`` or ``on some`` ranks if others are ordinary.
+        comm: communicator of the calls.
+        cupy: a module like CuPy, for memory of devices.
+    """
     odd, words = comm.rank % 2 == 1, name.split()
     here = odd if "some" in words else True
     pool = Pool(comm, **({"xp": cupy} if "device" in words else {})) if "registered" in words else (

@@ -39,7 +39,13 @@ def works(comm, count=1000):
 
 
 class Case:
-    """One call: ``method(*args)``, what to fill before it and what to find after it."""
+    """One call: ``method(*args)``, what to fill before it and what to find after it.
+
+    Attributes:
+        title: words that name the call among others of its kind.
+        inputs: buffers and their values, which must not change.
+        outputs: buffers, what they must hold, what they hold before, and the part that is checked.
+    """
 
     def __init__(self, calls: Calls, method: str, in_place: bool | str = False):
         self.calls, self.method, self.args = calls, method, ()
@@ -103,7 +109,16 @@ def poisoned(count: int, dtype: Any) -> numpy.ndarray:
 
 
 class Calls:
-    """Calls of every collective with blocks of about ``count`` elements."""
+    """Calls of every collective with blocks of about ``count`` elements.
+
+    Args:
+        op: name of the operator in ``exact``; ``mpi_op`` where MPI has none of that name.
+        form: how buffers are written, of ``FORMS``.
+        blocks: where blocks of the v-forms lie: ``apart``, ``packed``, or ``in order`` with gaps.
+        equal: v-forms with equal blocks.
+        memory: makes the buffers.
+        seed: of the data.
+    """
 
     def __init__(self, rank: int, size: int, dtype: Any = "f8", count: int = 5, root: int = 0,
                  op: str = "sum", mpi_op: MPI.Op | None = None, *, form: str = "arrays",

@@ -1,4 +1,9 @@
-"""Arguments that are wrong: an error of hpccoll's, on the rank that has one, before any message."""
+"""Arguments that are wrong: an error of hpccoll's, on the rank that has one, before any message.
+
+``rows`` lists calls, the type of the error, the argument that its message names, and other words
+of it. One rank alone makes every call: if anything were sent, it would wait for the others. What
+looks odd but has a meaning to mpi4py is in ``test_specifications.py``.
+"""
 
 import re
 from typing import Any, NamedTuple
@@ -98,7 +103,6 @@ class Wrong(NamedTuple):
 
 A, B, BIG, MANY = numpy.zeros(3), numpy.ones(3), numpy.zeros(8), numpy.ones(1 << 16)
 PARTS = numpy.arange(12.)
-BYTES = numpy.zeros(4 * 8 + 1, "u1")
 FLOAT8 = Tensor(dtype="u1", code=FLOAT8_E4M3FN)
 BELOW = numpy.zeros(SIZE + 5)
 #: Calls that are wrong in ways of their own; the numbers of elements do not fit where no comment

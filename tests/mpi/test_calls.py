@@ -1,4 +1,11 @@
-"""Every call on ranks: method, type, operator, way, executor, algorithm, size and memory."""
+"""Every call on ranks: method, type, operator, way, executor, algorithm, size and memory.
+
+Each row of ``ROWS`` is a set of calls; an item makes them in one way with one executor, in loops.
+The message of a failure names the call, and its words run it alone::
+
+    mpiexec -n 2 python -m mpi4py -m pytest -x --with-mpi tests/mpi/test_calls.py \\
+        --call "Allreduce in place float64 sum count=5 blocking compiled ring"
+"""
 
 import contextlib
 import functools
@@ -50,8 +57,19 @@ UNEVEN, ROOTED = ("Alltoallv", "Alltoallw"), ("Gatherv", "Scatterv")
 
 
 class Row(NamedTuple):
-    """Calls: all combinations of what is listed, or ``draws`` random sizes for each type and
-    form."""
+    """Calls: all combinations of what is listed, or ``draws`` random sizes for each type and form.
+
+    Three ranks and more draw a quarter of these sizes, and make each call twice at most.
+
+    Attributes:
+        algorithms: ``auto``, names, places in the list of a collective; or ``every``, or every
+            ``hierarchical`` one. Without meaning for the executor ``library``.
+        roots: of one count after the other; from the last rank if negative.
+        turns: how often each call is made, every second time with other data.
+        most: ranks on which the row runs: types and memory on one and two; ways to send and to
+            store on three, too; what algorithms do with ranks on any number.
+        settings: environment variables, without their prefix.
+    """
 
     cases: Callable[[Calls], Iterator[Case]] = Calls.all
     dtypes: tuple = ("f8",)
@@ -253,7 +271,11 @@ def is_defined(op, dtype):
 
 
 def is_left_open(case, name, way):
-    """Tell whether the MPI library decides about a result: of 16-bit floats, or an overflow."""
+    """Tell whether the MPI library decides about a result: of 16-bit floats, or an overflow.
+
+    Open MPI sometimes saturates integers. In place is for all ranks or for none, by the standard;
+    where some are, only small blocking calls are right in both libraries.
+    """
     calls, native = case.calls, name in ("auto", "native")
     if native and "in place on some" in case.title and (way != "blocking" or calls.count > 50):
         return True
@@ -262,7 +284,10 @@ def is_left_open(case, name, way):
 
 
 def run(comm, cases, way, name, turns):
-    """Make the call of the first case again and again, with the data of one after the other."""
+    """Make the call of the first case again and again, with the data of one after the other.
+
+    Some algorithms refuse some calls, on all ranks: those without the error would wait.
+    """
     case, collective = cases[0], COLLECTIVE[cases[0].method.lower()]
     entry = ALGORITHMS[collective].get(name)
     loses_order = case.calls.op == "affine" and not entry.rank_order

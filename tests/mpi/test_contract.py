@@ -51,7 +51,11 @@ def communicator(monkeypatch, executor, shared="yes", timeout="20"):
 
 
 def found(comm, *way, soon=True):
-    """The error of this rank, at once; one that has left the call gets it from a later one."""
+    """The error of this rank, at once; one that has left the call gets it from a later one.
+
+    Where every rank has left it, a barrier brings it: the ranks that find it out may have let
+    others go before, who learn it in the next barrier.
+    """
     start = time.monotonic()
     error = disagree(comm, *way)
     assert not soon or time.monotonic() - start < SOON, "only when the time was up"
@@ -247,7 +251,10 @@ def started(request):
     ("dtype", "allreduce", "allreduce"), ("algorithm", "allreduce", "allreduce")], ids="-".join)
 @pytest.mark.parametrize("count", [SMALL, LARGE])
 def test_without_shared_memory(monkeypatch, way, count):
-    """Where every rank waits for another one, tags that do not fit tell at once."""
+    """Where every rank waits for another one, tags that do not fit tell at once.
+
+    With another algorithm ranks may wait for some that have no message for them: the time is up.
+    """
     soon = way[0] != "algorithm"
     comm = communicator(monkeypatch, "", shared="no", **({} if soon else {"timeout": "2"}))
     check(found(comm, *way, SIZE - 1, count, soon=soon), *way, SIZE - 1)

@@ -1,4 +1,7 @@
-"""The first calls of a communicator go to the MPI library; a later one sets it up."""
+"""The first calls of a communicator go to the MPI library; a later one sets it up.
+
+The first call only in most tests: ``conftest.py``.
+"""
 
 import gc
 import json

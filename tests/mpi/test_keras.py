@@ -1,4 +1,9 @@
-"""hpccoll.keras on real ranks."""
+"""hpccoll.keras on real ranks. Its backend is that of the environment, or JAX.
+
+    KERAS_BACKEND=torch mpiexec -n 2 python -m mpi4py -m pytest --with-mpi tests/mpi/test_keras.py
+
+Keras reads the choice once in a process; tests/doc/test_keras.py runs each that is installed.
+"""
 
 import os
 
@@ -17,7 +22,6 @@ pytestmark = [pytest.mark.mpi,
               pytest.mark.threads("hpccoll exchange", until="exit"),
               pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")]
 several = pytest.mark.skipif(MPI.COMM_WORLD.size == 1, reason="one rank agrees with itself")
-JAX = keras.config.backend() == "jax"
 
 
 def data(rank):

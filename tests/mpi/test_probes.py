@@ -1,4 +1,8 @@
-"""Messages sent before a collective are found by the first probe after it."""
+"""Messages sent before a collective are found by the first probe after it.
+
+Looked at as well: ``Request.Test`` of the libraries, which progresses before it looks;
+``Win.Test``, which finds what a barrier has progressed; lower-case and matched probes.
+"""
 
 import numpy
 import pytest

@@ -1,5 +1,8 @@
-"""Calls in an order that nobody would think of: blocking, nonblocking and persistent ones,
-mixed."""
+"""Calls in an order that nobody would think of: blocking, nonblocking and persistent ones, mixed.
+
+All ranks draw calls, algorithms and communicators from one seed; in which order a rank waits for
+what is under way, and how long it dawdles, it draws from a seed of its own.
+"""
 
 import random
 import time

@@ -1,4 +1,8 @@
-"""Threads: each on a communicator of its own; a second one on the same communicator is refused."""
+"""Threads: each on a communicator of its own; a second one on the same communicator is refused.
+
+``tests/broken.py`` shows them fail: without the call guard two threads on one communicator take
+each other's messages.
+"""
 
 import sys
 import threading

@@ -1,4 +1,8 @@
-"""A rank that waits for a late one gives its processor back, in every call that hpccoll runs."""
+"""A rank that waits for a late one gives its processor back, in every call that hpccoll runs.
+
+Processor time is measured, which holds on a busy machine. Calls of the MPI library spin as the
+library likes: here hpccoll's algorithms are asked for, and the first call is behind.
+"""
 
 import time
 

@@ -1,4 +1,10 @@
-"""The same schedules on the same platform in SimGrid, a simulator by other people."""
+"""The same schedules on the same platform in SimGrid, a simulator by other people.
+
+Skipped where SimGrid's Python module is absent; on Debian: ``apt-get install python3-simgrid``.
+SimGrid knows no port that serves levels of different rates, so all levels here have one rate. Its
+tori, fat trees and dragonflies choose routes on their own; ports are out of the way there. Hops
+take no time, because SimGrid gives messages of longer latency a smaller share of a link.
+"""
 
 import json
 import math

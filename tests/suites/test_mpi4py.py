@@ -1,4 +1,7 @@
-"""mpi4py's own tests, all of them, in ranks of ``hpccoll run``."""
+"""mpi4py's own tests, all of them, in ranks of ``hpccoll run``.
+
+They need the source release of mpi4py, which pip downloads once into ``build/applications``.
+"""
 
 import os
 import subprocess

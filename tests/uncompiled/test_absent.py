@@ -1,4 +1,8 @@
-"""Without the compiled parts, as where there was no compiler: what runs, and who says so."""
+"""Without the compiled parts, as where there was no compiler: what runs, and who says so.
+
+``tests/launch.py`` runs this on two ranks, and samples of the other tests, with this folder on
+PYTHONPATH.
+"""
 
 import importlib
 import json

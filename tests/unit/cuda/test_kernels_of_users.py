@@ -14,35 +14,11 @@ from hpccoll.cuda.kernels import ExpressionKernel, has_kernel, kernel_for
 from hpccoll.errors import ArgumentTypeError
 from hpccoll.errors.mpi import OperatorError
 from hpccoll.ir.operators import OPERATORS
-from hpccoll.testing import exact
 from support.gpu import cuda_on_host
-from support.gpu.device import installed, queue
+from support.gpu.device import installed
 from support.gpu.kernel_types import types_of
 
 pytestmark = pytest.mark.skipif(cuda_on_host.compiler() is None, reason="no compiler of C++")
-
-AFFINE = f"""complex128{{fmod(a.real * b.real, {exact.PRIME}.0),
-                         fmod(a.real * b.imag + a.imag, {exact.PRIME}.0)}}"""
-
-
-def compose(left, right, datatype):
-    """Affine maps one after the other, on the host."""
-    a, b = numpy.frombuffer(left, "c16"), numpy.frombuffer(right, "c16")
-    b[...] = exact.affine(a, b)
-
-
-def composed(a, b):
-    """The same on the device, as a function of its arrays."""
-    into = a.like(numpy.empty_like(a.raw))
-    queue(lambda: exact.affine(a.raw, b.raw, into.raw), a, b, into)
-    return into
-
-
-@pytest.fixture(params=[AFFINE, composed], ids=["expression", "function"])
-def affine(request):
-    op = hpccoll.Op.Create(compose, device=request.param)
-    yield op
-    op.Free()
 
 
 def hypot(left, right, datatype):

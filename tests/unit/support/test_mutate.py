@@ -1,4 +1,8 @@
-"""The strength of the proof: on no mutant may it differ from what really happens."""
+"""The strength of the proof: on no mutant may it differ from what really happens.
+
+Here every schedule gets a few mutants of one choice of block sizes, others each time the table of
+algorithms changes; ``python -m support.mutate`` judges all of them.
+"""
 
 from collections import Counter
 

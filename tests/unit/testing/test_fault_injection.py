@@ -1,4 +1,10 @@
-"""Messages that are damaged, lost, doubled or overtaken: named with checksums, never wrong."""
+"""Messages that are damaged, lost, doubled or overtaken: named with checksums, never wrong.
+
+All bits of all messages of all algorithms on four ranks take minutes:
+``python -m hpccoll.testing.fault_injection``; here are a few algorithms whole, and one bit of each
+message of the others. Seen to fail where checksums are compared and numbers are not. Without
+checksums the same harm gives wrong results, which the last tests see.
+"""
 
 from collections import Counter
 
