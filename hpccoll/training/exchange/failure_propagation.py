@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -105,6 +106,8 @@ class Stall(WaitTimer):
         step: number of the step.
         names: returns the arrays that this rank waits for.
     """
+
+    standstill = math.inf  # the thread of the exchange may keep this one from polling
 
     def __init__(self, failures: FailurePropagation, step: int, names: Callable[[], Sequence[str]]):
         self.failures, self.step, self.names = failures, step, names
