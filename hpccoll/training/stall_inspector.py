@@ -104,10 +104,12 @@ class StallInspector:
         self._answers: dict[int, tuple[list[str], str]] = {}
 
     def query(self, step: int, names: Iterable[str]) -> None:
-        """Query all ranks; a query replaces the one before, with the answers to it."""
-        self._question = [step, list(names)[:MOST_NAMES]]
-        self._answers = {self.control.rank: self._answer(*self._question)}
-        self.control.send_to_others(QUESTION, self._question)
+        """Query all ranks; another query ends the one before, a repeated one renews the answers."""
+        question: list[Any] = [step, list(names)[:MOST_NAMES]]
+        if question != self._question:
+            self._question, self._answers = question, {}
+        self._answers[self.control.rank] = self._answer(*question)
+        self.control.send_to_others(QUESTION, question)
 
     def process(self, notice: Notice) -> None:
         """Process a notice with a query or an answer."""

@@ -72,9 +72,10 @@ class WaitTimer(Backoff):
     Attributes:
         in_library: True for a call of the MPI library, which is slow but not late once all ranks
             have entered it.
+        standstill: seconds; see :data:`STANDSTILL`.
     """
 
-    in_library = False
+    in_library, standstill = False, STANDSTILL
 
     def __init__(self, awaited: PendingRun, timeout: float, report: float,
                  listen: Callable[[PendingRun], None] | None = None,
@@ -112,8 +113,8 @@ class WaitTimer(Backoff):
         now = time.monotonic()
         if self.since is None:
             self.since = now
-        elif now - self.last > STANDSTILL:
-            self.since += now - self.last - STANDSTILL
+        elif now - self.last > self.standstill:
+            self.since += now - self.last - self.standstill
         self.last = now
         if self.listen is not None and now - self.listened >= BETWEEN:
             self.listened = now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -106,6 +107,8 @@ class Stall(WaitTimer):
         names: returns the arrays that this rank waits for.
     """
 
+    standstill = math.inf  # the thread of the exchange may keep this one from polling
+
     def __init__(self, failures: FailurePropagation, step: int, names: Callable[[], Sequence[str]]):
         self.failures, self.step, self.names = failures, step, names
         self.known, self.asked, self.checked, self.next = tuple(names()), 0.0, time.monotonic(), 0.0
@@ -148,7 +151,8 @@ class Stall(WaitTimer):
         """Query the other ranks early enough for their answers; raise if one has died."""
         now = time.monotonic()
         due = min(self.timeout, self.report if self.reports is None else self.reports.due)
-        if self.since is not None and now - self.since >= due - AHEAD and now - self.asked >= AGAIN:
+        again = min(AGAIN, self.report, self.timeout / 4)
+        if self.since is not None and now - self.since >= due - AHEAD and now - self.asked >= again:
             self.asked = now
             self.failures.stall_inspector.query(self.step, self.known)
         if now - self.checked >= AGAIN:
