@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "docs" / "data"
 #: The pages that have blocks.
-PAGES = ("README.md", "docs/index.md", "docs/performance.md", "docs/performance-calls.md", "docs/internal/goals.md",
-         "docs/training/measured.md", "docs/applications.md")
+PAGES = ("README.md", "docs/index.md", "docs/performance.md", "docs/performance-calls.md",
+         "docs/internal/goals.md", "docs/training/measured.md", "docs/applications.md")
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 #: Names of the environments in ``.venv-figures``, which are also the first words of the records.
 LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI", "impi": "Intel MPI"}

@@ -16,17 +16,17 @@ PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
     "C": 7177,
-    "algorithms": 3813, "arrays": 1061, "calls": 1559, "cli": 2644, "comm": 4691, "config": 323,
-    "cuda": 2595, "errors": 632, "explain": 1324, "guard": 2776, "hpccoll": 544, "ir": 2092,
+    "algorithms": 3821, "arrays": 1061, "calls": 1559, "cli": 2644, "comm": 4691, "config": 323,
+    "cuda": 2595, "errors": 632, "explain": 1324, "guard": 2776, "hpccoll": 544, "ir": 2100,
     "jax": 736, "keras": 273, "machine": 864, "measure": 2942, "proof": 1284, "runtime": 3871,
-    "simulator": 3352, "testing": 816, "tools": 4996, "torch": 3659, "training": 7683,
+    "simulator": 3352, "testing": 816, "tools": 5022, "torch": 3659, "training": 7683,
     "transport": 1429, "tune": 2095}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
     "benchmarks": (1482, 15),
     "cluster": (1325, 12),
     "contract": (907, 6),
-    "doc": (2430, 31),
+    "doc": (2497, 31),
     "fault": (1857, 13),
     "golden": (228, 2),
     "gpu": (750, 7),
@@ -38,7 +38,7 @@ TEST_BUDGET = {
     "support": (6571, 48),
     "tests": (1997, 9),
     "uncompiled": (94, 2),
-    "unit": (34809, 194)}
+    "unit": (34828, 194)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

@@ -8,7 +8,7 @@ ratios, without a mean over different ones; the lowest and the highest are repor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from math import exp, log
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from hpccoll.config import AUTO, NATIVE
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.noise import Spread, absurd, implausible_ratios, spread
 from hpccoll.measure.results import Result
-from hpccoll.units import count_text, size_text
+from hpccoll.units import count_text, rate_text, size_text
 
 #: Ratios up to this factor from 1 are equal.
 EQUAL = 0.05
@@ -115,6 +115,25 @@ def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]
     sentences += handed_on(every, library_of(environment)) + noise(every)
     sharing = oversubscription_note(environment)
     return sentences + ([sharing] if sharing else [])
+
+
+def check_bandwidth(groups: Sequence[Sequence[Result]], least: float) -> Iterator[tuple[str, bool]]:
+    """Yield a sentence for each collective, and whether it reached a bus bandwidth at some size.
+
+    Args:
+        least: bytes per second.
+    """
+    best: dict[str, Result] = {}
+    for one in filter(None, map(judged_candidate, groups)):
+        known = best.setdefault(one.collective, one)
+        if one.bus_bandwidth(one.median) > known.bus_bandwidth(known.median):
+            best[one.collective] = one
+    for name, one in best.items():
+        if one.nbytes:  # barrier has no bandwidth
+            rate = one.bus_bandwidth(one.median)
+            yield (f"{name}: {rate_text(rate)} at {size_text(one.nbytes)}, at least "
+                   f"{rate_text(least)} expected: {'pass' if rate >= least else 'FAIL'}",
+                   rate >= least)
 
 
 def split_by_size(group: Sequence[Comparison]) -> list[Sequence[Comparison]]:

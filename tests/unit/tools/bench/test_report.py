@@ -18,7 +18,14 @@ from hpccoll.cli import main
 from hpccoll.explain import plotting
 from hpccoll.measure import results
 from hpccoll.measure.cases import make
-from hpccoll.tools.bench import formats, plot, records, report, torch_groups
+from hpccoll.tools.bench import (
+    comparison_result,
+    formats,
+    plot,
+    records,
+    report,
+    torch_groups,
+)
 
 # The table that people read
 pytest.importorskip("click")
@@ -118,6 +125,18 @@ def test_what_the_user_names_has_a_column(width):
     assert max(len(line) for line in text.splitlines() if line[0] != "#") <= width
     full = told(report.TableReport(Console(file=io.StringIO(), width=200)), ENVIRONMENT, [group])
     assert "| mesh.py:MESH:x=2 " in full and "/home/me" not in full
+
+
+def test_a_node_is_accepted_by_its_bus_bandwidth():
+    """1 KiB in 2 us and in 1 us on the ranks of a result: the best size counts, of auto."""
+    groups = [[result("native", [1]), result("auto", [2], serves="ring")],
+              [result("native", [4]), result("auto", [1], serves="ring")]]
+    rate = groups[1][1].bus_bandwidth(groups[1][1].median)
+    for least, passed in ((rate, True), (rate * 1.01, False)):
+        (text, found), = comparison_result.check_bandwidth(groups, least)
+        assert found is passed and ("pass" in text) is passed and "at 1 KiB" in text
+    table = told(report.SizeTable(Console(file=io.StringIO(), width=80)), ENVIRONMENT, groups)
+    assert f"  {rate / 1e9:.3g}  " in table and "bus bandwidth, as of nccl-tests" in table
 
 
 def test_what_is_empty_has_no_column():
