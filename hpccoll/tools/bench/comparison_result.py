@@ -202,16 +202,15 @@ def noise(pairs: Sequence[Comparison]) -> list[str]:
     most = max(pair.spread.high / pair.spread.low for pair in rough)
     latest = max(rough, key=lambda pair: pair.late)
     beyond = max((pair.ratio for pair in noisy if pair.absurd), default=0.0)
-    text = (f"too noisy to compare at {len(noisy)}" if noisy else
-            f"the faster one is certain, the ratio is not, at {len(rough)}")
-    return [f"{text} of {count_text(len(pairs), 'size')}: ratios of parts of this run differ by up "
-            f"to {most:.1f}x" + f", and {beyond:.0f}x is not plausible for an "
-                                "algorithm" * bool(beyond)
-            + f", and {size_text(latest.nbytes)} took {latest.late:.0f} times as long as a larger "
-              "size"
-            * bool(latest.late)
-            + "; other processes used these cores; repeat it when they are idle, or longer: "
-              "--seconds 1 --sweeps 6"]
+    sizes = f"{len(noisy or rough)} of {count_text(len(pairs), 'size')}"
+    text = (f"too noisy to compare: {sizes}" if noisy else
+            f"the faster one is certain, the ratio is not: {sizes}")
+    # One reason is enough: the strongest.
+    why = (f"{size_text(latest.nbytes)} took {latest.late:.0f} times as long as a larger size"
+           if latest.late else f"{beyond:.0f}x is not plausible for an algorithm" if beyond else
+           f"parts of the run differ by {most:.1f}x")
+    return [f"{text} ({why}); other processes used these cores; repeat it when they are idle, or "
+            "longer: --seconds 1 --sweeps 6"]
 
 
 def oversubscription_note(environment: Mapping[str, Any]) -> str:

@@ -295,8 +295,8 @@ def test_picture(tmp_path):
 
 
 @pytest.mark.parametrize("names, sizes, said", [
-    (("native", "ring"), 2, "shaded: the middle parts of the run; "),
-    (("native", "auto", "ring", "rails", "pat"), 2, "shaded: the middle parts of the run of auto"),
+    (("native", "ring"), 2, "shaded: how much a candidate varied during the run; "),
+    (("native", "auto", "ring", "rails", "pat"), 2, "shaded: how much auto varied during the run"),
     (("native", "ring", "rails", "pat", "rabenseifner"), 2, None),
     (("native", "ring"), 1, None)])
 def test_shades_are_named_where_there_are_some(tmp_path, monkeypatch, names, sizes, said):
