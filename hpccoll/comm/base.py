@@ -54,9 +54,6 @@ class Base(Wrapper):
     _calls: Any = None
     #: Algorithm of the last uncached call, and its bytes; the observer of calls removes it.
     _served: tuple[str, int | None] | None = None
-    #: Record of its calls and the lookup of their kinds, if the program is observed.
-    _record: Any = None
-    _seen: Any = None
     #: Compiled reduction of Python numbers, once it is known to be available.
     _numbers: Any = None
 
@@ -154,7 +151,6 @@ class Base(Wrapper):
         self._cache = self._caches.setdefault(
             tuple((name, *choice.key) for name, choice in sorted(preferences.items())), CallCache())
         self._calls = self._cache.calls if self._calls is not None else None
-        self._seen = None
 
     def _private(self) -> Context:
         """Return this communicator's private context; the first call is collective."""

@@ -35,7 +35,6 @@ class CallCache(dict[Hashable, Any]):
         observed: kinds of calls by arguments, and algorithms of calls on other buffers than arrays,
             if the program is observed. It is cleared with the other caches, so that a call of
             another kind is resolved.
-        seen: the lookup of these kinds.
         forms: calls without their sizes; False if there is no room for a target.
         choices: choices of calls that are resolved every time, by method and facts, or by facts
             and a reason.
@@ -47,7 +46,6 @@ class CallCache(dict[Hashable, Any]):
         self.calls: Any = new_calls()
         self.choices: dict[tuple[Method, Hashable], Choice] = {}
         self.observed: dict[Hashable, Any] = {}
-        self.seen: Any = None
         self.forms: dict[Hashable, bool] = {}
         self.staged: dict[Hashable, Any] = {}
 

@@ -219,7 +219,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
             ArgumentError: statistics are not enabled.
         """
         from hpccoll.measure.profiling.observer import stats  # imported only in observed programs
-        return stats(self, self._record, all_ranks)
+        return stats(self, self._check_alive().observed, all_ranks)
 
     def dump(self, folder: str = "") -> str:
         """Write the last calls of this rank's communicators, for ``hpccoll trace diagnose``.
@@ -390,8 +390,8 @@ def wrap(comm: MPI.Comm) -> Any:
 
 def _recording_class(cls: type[Comm]) -> type[Comm]:
     """Return the class, or a subclass with recorded calls if the program is observed."""
+    from hpccoll.comm.profiled import profiled_class
     from hpccoll.measure.profiling.observer import OBSERVER  # imported only in observed programs
-    from hpccoll.measure.profiling.profiled import profiled_class
     found: type[Comm] = cls if OBSERVER.paused else profiled_class(cls)
     return found
 

@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from mpi4py import MPI
 
@@ -45,7 +45,7 @@ class Lifetime:
         duplicates: requests of ``Idup``; null if the program has completed them.
         tuned: measured times, once the ranks have loaded them.
         call guard: admits one call at a time.
-        observed: the record of its calls, if the program is observed.
+        observed: its number in the ring of events, if the program is observed.
         logged: kinds of calls that have been logged.
         wrappers: the wrappers of the communicator, by ``id``.
     """
@@ -63,7 +63,7 @@ class Lifetime:
         self.duplicates: list[MPI.Request] = []
         self.tuned: JobTimes | None = None
         self.call_guard = new_call_guard()
-        self.observed: Any = None
+        self.observed: int | None = None
         self.logged: set[Description] = set()
         self.wrappers: dict[int, weakref.ref[Wrapper]] = {}
 

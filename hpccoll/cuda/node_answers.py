@@ -12,14 +12,17 @@ import os
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from mpi4py import MPI
 
 from hpccoll.cuda.device_paths import Answer
-from hpccoll.transport.shm.mapping import open_on_node
+from hpccoll.transport.shm.mapping import open_on_node, wait_for_lock
 
 #: Bytes of a result, and number of places for results.
 WIDTH, PLACES = 1 << 10, 1 << 12
+#: Most seconds that a rank waits for another one's test; then it runs the test itself.
+PATIENCE = 60.0
 
 
 class NodeAnswers:
@@ -43,7 +46,8 @@ class NodeAnswers:
         import json
         place = zlib.crc32(key.encode()) % PLACES * WIDTH
         try:
-            fcntl.lockf(self.file, fcntl.LOCK_EX, WIDTH, place)
+            wait_for_lock(partial(fcntl.lockf, self.file, fcntl.LOCK_EX | fcntl.LOCK_NB, WIDTH,
+                                  place), PATIENCE)
         except (OSError, ValueError):
             return test()
         try:

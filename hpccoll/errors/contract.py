@@ -70,3 +70,8 @@ class ContractError(HpccollError, RuntimeError):
                   f"({group.call})" for group in ordered]
         lines += [f"no report from {rank_list(absent)}"] if absent else []
         super().__init__("\n  ".join([*lines, "make the same call on all ranks"]))
+
+    def add(self, hint: str) -> None:
+        """Add a hint about the cause to the message, if it is not empty."""
+        if hint:
+            self.args = f"{self.args[0]}\n  {hint}",

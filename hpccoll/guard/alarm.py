@@ -15,6 +15,7 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
+from hpccoll.guard.job_status import JOB
 from hpccoll.machine.backoff import wait_until
 from hpccoll.runtime.events.call_log import (
     ALARM,
@@ -39,6 +40,9 @@ PATIENCE, LATE, LONGER, SENDING = 0.25, 0.75, 2.0, 0.5
 
 class SharedLogs:
     """Logs of ranks that all share memory; ``fence`` orders accesses if the processor does not."""
+
+    #: Key of the communicator in the table for ``hpccoll status``.
+    listed = 0
 
     def __init__(self, logs: Mapping[int, Log], rank: int, fence: Callable[[], Any] | None):
         self.logs, self.mine, self.rank, self.fence = logs, logs[rank], rank, fence
@@ -128,6 +132,8 @@ class MessagedLogs:
 
     ``comm`` is the private communicator; ``logs`` are those of ranks that share memory.
     """
+
+    listed = 0
 
     def __init__(self, comm: MPI.Intracomm, logs: Mapping[int, Log] | None = None):
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
@@ -229,12 +235,15 @@ def logs_of(ranks: Ranks) -> SharedLogs | MessagedLogs:
     """Return the logs of a communicator; collective."""
     node = ranks.node
     if node is not None and node.local:
-        shared = share(node.comm, LOG_BYTES, EARLY_BYTES)
+        shared = share(node.comm, LOG_BYTES, EARLY_BYTES, keep=JOB.file is not None)
         if shared is not None:
             logs = {rank: Log(shared.parts[index]) for rank, index in node.local.items()}
             logs[ranks.rank] = Log(shared.parts[node.rank],
                                      partial(shared.populate, node.rank))
+            found: SharedLogs | MessagedLogs = MessagedLogs(ranks.comm, logs)
             if ranks.place.one_node:
-                return SharedLogs(logs, ranks.rank, node.fence)
-            return MessagedLogs(ranks.comm, logs)
+                found = SharedLogs(logs, ranks.rank, node.fence)
+            found.listed = JOB.comms.add(shared.file, ranks.rank, ranks.size, node.rank,
+                                       ranks.user.Get_name())
+            return found
     return MessagedLogs(ranks.comm)

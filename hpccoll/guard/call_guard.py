@@ -28,13 +28,17 @@ class InterpretedCallGuard:
     """
 
     owner_thread = outer_thread = 0
+    #: Another thread must not enter between the comparison and the assignment.
+    _entrance = threading.Lock()
 
     def __enter__(self) -> InterpretedCallGuard:
         thread = threading.get_ident()
-        if self.owner_thread or self.outer_thread not in (0, thread):
-            reject_concurrent_call(self.owner_thread or self.outer_thread)
-        self.owner_thread = thread
-        return self
+        with self._entrance:
+            other = self.owner_thread or self.outer_thread
+            if not self.owner_thread and other in (0, thread):
+                self.owner_thread = thread
+                return self
+        reject_concurrent_call(other)
 
     def __exit__(self, *error: object) -> None:
         self.owner_thread = 0

@@ -5,13 +5,23 @@ Without ULFM (:mod:`hpccoll.machine.failures`) no failed ranks are known here.
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 from mpi4py import MPI
 
 from hpccoll.errors import BrokenCommunicatorError, PeerLost
 from hpccoll.errors.mpi import RevokedError
-from hpccoll.errors.waits import RankStates, rank_list
+from hpccoll.errors.waits import RankStates, rank_list, summary
+from hpccoll.guard.diagnosis import states_fields
 from hpccoll.machine.failures import failed_ranks, may_be_rank_failure, ulfm_missing
 from hpccoll.machine.identity import library_name
+
+
+def failure_report(error: BaseException, title: str, number: int, **more: Any) -> dict[str, Any]:
+    """Return the record of a failed call, for the other ranks and later calls."""
+    return {"number": number, "title": title, "when": time.strftime("%H:%M:%S"),
+            "reason": summary(error), **states_fields(error), **more}
 
 
 class Losses:

@@ -29,13 +29,20 @@ from hpccoll.errors import (
     PeerLost,
     cause_of,
 )
-from hpccoll.errors.waits import RankStates, summary
+from hpccoll.errors.waits import RankStates
 from hpccoll.guard.alarm import MessagedLogs, logs_of
+from hpccoll.guard.call_offsets import describe_offset
 from hpccoll.guard.call_sites import call_site
-from hpccoll.guard.diagnosis import judge, reported_error, states_fields, unexpected_message_error
-from hpccoll.guard.failed_ranks import Losses
+from hpccoll.guard.diagnosis import judge, reported_error, unexpected_message_error
+from hpccoll.guard.failed_ranks import Losses, failure_report
+from hpccoll.guard.job_status import JOB
 from hpccoll.guard.rank_status import (
+    CURIOUS,
+    DEBUGGED,
+    DYING,
     GONE,
+    GRACE,
+    HALTED,
     KILLED,
     LAST_MESSAGES,
     QUIET,
@@ -43,8 +50,9 @@ from hpccoll.guard.rank_status import (
     RankStatus,
     waiting_status,
 )
+from hpccoll.guard.watchdog import LibraryTimer
 from hpccoll.machine.backoff import wait_until
-from hpccoll.runtime.events.call_log import ALARM, LEFT, NUMBER
+from hpccoll.runtime.events.call_log import ALARM, FREED, LEFT, NUMBER
 from hpccoll.runtime.events.call_records import begins, ends
 from hpccoll.runtime.execution.executor import Execution, Timeouts
 from hpccoll.runtime.execution.slow_path import SlowPath
@@ -59,13 +67,8 @@ from hpccoll.transport.mpi import FIRST_TAG, PersistentBatch, SingleBatch
 from hpccoll.transport.shm.channels import CHANNELS
 from hpccoll.transport.shm.endpoint import BothBatch
 
-#: Seconds after a rank was found dead in which its last actions take effect; and seconds after
-#: which the status of the other ranks is requested.
-GRACE, CURIOUS = 0.5, 1.0
 #: Consecutive polls that must find a message of another call first.
 CERTAIN = 3
-#: Seconds between the removal of a process's memory and its exit.
-DYING = 0.05
 
 
 def _missing_ranks(batch: Batch) -> Sequence[int]:
@@ -86,12 +89,13 @@ class PendingCall(Meeting):
 
     def __init__(self, guard: Guard, title: str, number: int):
         super().__init__(guard.ranks.comm, title)
-        self.guard, self.number = guard, number
+        self.guard, self.number, self.began = guard, number, time.monotonic()
 
     def pending_peers(self) -> tuple[int, tuple[int, ...]]:
-        """Return round 0, and the ranks that are not known to have begun it."""
+        """Return round 0, and the ranks that are not known to be in the call or beyond it."""
         return 0, tuple(one.rank for one in self.guard.activities() if one.rank != self.rank
-                        and not (self.number and one.begun >= self.number))
+                        and not (self.number and one.begun >= self.number
+                                 and one.state not in (HALTED, DEBUGGED)))
 
 
 class Guard:
@@ -176,13 +180,7 @@ class Guard:
     def compare(self, description: Description | None, title: str = "") -> None:
         """Raise unless all ranks make the same call; collective.
 
-        Args:
-            description: of the call; ``None`` if only mpi4py can describe it: equal to any other.
-            title: name of the call in error messages; the collective if omitted.
-
-        Raises:
-            ContractError: the calls differ.
-            CollectiveTimeout: some ranks make no call.
+        A call that only mpi4py can describe has no description and equals any other.
         """
         call_hash = self.call_hash(description) if description else 0
         title = f"comparison before {title or (description and description.collective)}"
@@ -203,39 +201,59 @@ class Guard:
             raise
 
     def on_alarm(self, in_turn: bool = False) -> None:
-        """Raise if a rank has failed; with ``in_turn``, only in a call that this rank has entered.
-
-        Raises:
-            BrokenCommunicatorError: another rank has failed.
-        """
+        """Raise if a rank has failed; with ``in_turn``, only in a call that it has entered."""
         if self.logs.alarm_raised(in_turn):
             raise copy(self.failure or BrokenCommunicatorError())
 
     def listen(self, awaited: PendingRun) -> None:
-        """Raise if the wait cannot complete; publish the ranks that this rank waits for.
-
-        Raises:
-            BrokenCommunicatorError: a rank has failed.
-            ForeignMessage: a rank is in another call.
-            PeerLost: a rank has exited.
-        """
+        """Raise if the wait cannot complete; publish the ranks that this rank waits for."""
         self.losses.check(awaited.title)
         tag = split(getattr(awaited, "tag", FIRST_TAG))[0]
         self.on_alarm(in_turn=tag < CHANNELS)
-        if self.logs.disagree(settled=True):
-            raise ForeignMessage(-1, self.rank)
-        number = (awaited.number if isinstance(awaited, PendingCall) else
-                  self.logs.mine.words[NUMBER])
-        blocks = tag < CHANNELS or isinstance(awaited, Meeting)
-        failed_ranks = (self.rank_status.failed_ranks(number, GRACE) if blocks else
-                self.rank_status.failed_ranks(0, GRACE, peers=awaited.pending_peers()[1]))
-        if failed_ranks:
-            raise self.peer_lost_error(failed_ranks, awaited.title)
+        if isinstance(awaited, PendingCall):
+            self._check_others(awaited.title, awaited.number)
+        elif tag < CHANNELS or isinstance(awaited, Meeting):
+            self._check_others(awaited.title, self.number)
+        else:
+            self._check_others(awaited.title, 0, awaited.pending_peers()[1])
         # By the last call that has begun: a wait for an earlier request happens inside it.
-        self._say(awaited, self.logs.mine.words[NUMBER])
+        self._say(awaited, self.number)
         if isinstance(awaited, (Execution, SlowPath)) and (
                 isinstance(self.logs, MessagedLogs) or tag not in self.channels):
             self._look_at_messages(awaited)
+
+    def _check_others(self, title: str, number: int, peers: Sequence[int] = ()) -> None:
+        """Raise if another rank is in another call, or cannot complete this one."""
+        if self.logs.disagree(settled=True):
+            raise ForeignMessage(-1, self.rank)
+        failed_ranks = self.rank_status.failed_ranks(number, GRACE, peers=peers)
+        if failed_ranks:
+            raise self.peer_lost_error(failed_ranks, title)
+
+    # -- called by the watchdog ---------------------------------------------------------------
+    def library_timer(self, call: PendingCall) -> LibraryTimer:
+        """Return the timer of a call that the MPI library, or a device, runs."""
+        return LibraryTimer(call, *self.timeouts._replace(listen=lambda _: self.watch(call)))
+
+    def watch(self, call: PendingCall) -> None:
+        """Do the same as :meth:`listen` for a native call; calls MPI only if a thread may."""
+        if self.has_failed:
+            raise copy(self.failure or BrokenCommunicatorError())
+        self._check_others(call.title, call.number)
+        if time.monotonic() - call.began > CURIOUS:
+            self.ask()
+
+    @property
+    def has_failed(self) -> bool:
+        """Return True if a call of this rank, or of one whose failure is known, has failed."""
+        return self.failure is not None or (
+            self.logs.alarm_raised(True) if self.speaks else self.alarm_raised)
+
+    @property
+    def speaks(self) -> bool:
+        """Return True if a thread may publish failures: by memory, or if MPI permits threads."""
+        return (not isinstance(self.logs, MessagedLogs)
+                or MPI.Query_thread() == MPI.THREAD_MULTIPLE)
 
     def _say(self, awaited: PendingRun, number: int) -> None:
         """Publish what this rank waits for; request the status of the other ranks periodically."""
@@ -258,10 +276,7 @@ class Guard:
                 log.ask()
 
     def activities(self) -> list[RankActivity]:
-        """Return the status of each rank as far as it is known without messages.
-
-        Never communicates; thread-safe.
-        """
+        """Return the status of each rank as far as it is known without messages; thread-safe."""
         return self.rank_status.all()
 
     def collect_states(self, peers: Sequence[int] = ()) -> RankStates:
@@ -341,19 +356,18 @@ class Guard:
             interrupted = not isinstance(error, Exception)
             if number is None:
                 number = 0 if tag else self.logs.mine.words[NUMBER]
-            if isinstance(error, ProcessLookupError):
-                time.sleep(DYING)
             failed_ranks = self.rank_status.failed_ranks(number, 0, at_once=True)
+            if not failed_ranks and isinstance(error, (ProcessLookupError, MPI.Exception)):
+                time.sleep(DYING)
+                failed_ranks = self.rank_status.failed_ranks(number, 0, at_once=True)
             if failed_ranks and not isinstance(error, PeerLost) and isinstance(
                     error, (HpccollError, MPI.Exception, OSError)):
                 error = self.peer_lost_error(failed_ranks, title)
             heard = isinstance(error, BrokenCommunicatorError) and not isinstance(error, PeerLost)
-            self.logs.raise_alarm({
-                "number": number, "tag": tag, "title": title, "site": site or call_site(),
-                "when": time.strftime("%H:%M:%S"), "reason": summary(error), **states_fields(error),
-                "fields": description and self._fields_to_compare(description),
-                "heard": heard and not own,
-                "lost": () if heard else failed_ranks or getattr(error, "ranks", ())},
+            self.logs.raise_alarm(failure_report(
+                error, title, number, tag=tag, site=site or call_site(), heard=heard and not own,
+                fields=description and self._fields_to_compare(description),
+                lost=() if heard else failed_ranks or getattr(error, "ranks", ())),
                 self.rank_status.gone, getattr(error, "peers", ())
                 or self.logs.mine.status().get("peers", ()))
             diagnosis = error
@@ -363,11 +377,9 @@ class Guard:
                 late = isinstance(error, (ForeignMessage, BrokenCommunicatorError)) and not (
                     isinstance(error, PeerLost))
                 diagnosis = self._diagnose(error, title, tag, number * late)
-            self.failure = BrokenCommunicatorError.from_report(self.rank, {
-                "number": number, "title": title, "when": time.strftime("%H:%M:%S"),
-                "reason": summary(diagnosis), **states_fields(diagnosis)})
-            if isinstance(diagnosis, BrokenCommunicatorError):
-                self.failure = diagnosis
+            self.failure = diagnosis if isinstance(diagnosis, BrokenCommunicatorError) else (
+                BrokenCommunicatorError.from_report(
+                    self.rank, failure_report(diagnosis, title, number)))
             if in_thread:  # before another call can check it
                 self.unraised = diagnosis
         self.on_failure(self.raise_failure)
@@ -378,9 +390,9 @@ class Guard:
         """End the calls of all ranks that wait in shared memory; reject later calls here."""
         with self.lock:
             if self.failure is None:
-                report = {"number": 0, "tag": 0, "title": "revoke", "site": call_site(),
-                          "when": time.strftime("%H:%M:%S"), "reason": "it was revoked",
-                          "fields": None, "heard": False, "lost": ()}
+                report = failure_report(
+                    BrokenCommunicatorError(), "revoke", 0, tag=0, site=call_site(), fields=None,
+                    reason="it was revoked", heard=False, lost=())
                 self.logs.raise_alarm(report, self.rank_status.gone)
                 self.failure = BrokenCommunicatorError.from_report(self.rank, report)
         self.on_failure(self.raise_failure)
@@ -393,6 +405,7 @@ class Guard:
             contract = unexpected_message_error(records[self.rank], self.rank, error.peer,
                                                 self.ranks.size)
         if contract is not None:
+            contract.add(describe_offset(records, contract.ranks))
             return contract
         # After a rank failed, the library may not be able to read that rank's memory.
         if isinstance(error, PeerLost) or not isinstance(
@@ -412,13 +425,8 @@ class Guard:
         return bool(self.logs.mine.words[ALARM])
 
     def raise_broken(self) -> NoReturn:
-        """Raise the error of a call that starts after another rank has failed.
-
-        Raises:
-            BrokenCommunicatorError: with the rank, the time and the cause.
-        """
-        raise self.fail(BrokenCommunicatorError(),
-                        "a native collective", None, 0)
+        """Raise the error of a call that starts after another rank has failed."""
+        raise self.fail(BrokenCommunicatorError(), "a native collective", None, 0)
 
     def _repeat_error(self) -> BaseException:
         unraised, self.unraised = self.unraised, None
@@ -427,15 +435,11 @@ class Guard:
         return copy(self.failure or BrokenCommunicatorError())  # with a traceback of its own
 
     def raise_failure(self) -> NoReturn:
-        """Raise the error of every call that follows a failed one.
-
-        Raises:
-            BrokenCommunicatorError: with the rank, the time and the cause.
-            ContractError: ranks have disagreed, and this rank has not raised it yet.
-        """
+        """Raise the error of every call that follows a failed one."""
         raise self._repeat_error()
 
     def leave(self, how: int) -> None:
         """Publish that this rank has freed the communicator, or exits."""
-        words = self.logs.mine.words
-        words[LEFT] = words[LEFT] or how
+        self.logs.mine.words[LEFT] = self.logs.mine.words[LEFT] or how
+        if how == FREED:
+            JOB.comms.remove(self.logs.listed)

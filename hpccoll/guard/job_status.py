@@ -10,15 +10,17 @@ from __future__ import annotations
 import os
 import pickle
 import warnings
-from typing import Protocol
+import zlib
 
 import numpy
 from mpi4py import MPI
 
-from hpccoll.guard.watchdog import STATUS, WATCHDOG
+from hpccoll.guard.comm_table import TABLE_BYTES, CommTable
+from hpccoll.guard.watchdog import STATUS, WATCHDOG, Monitor, answer
 from hpccoll.machine.launcher import job_key, local_size
 from hpccoll.machine.processes import DEAD, Process, state_of, this_process
-from hpccoll.runtime.events.call_log import ASKED, LEFT, LOG_BYTES, Log
+from hpccoll.runtime.events import call_log
+from hpccoll.runtime.events.call_log import LEFT, LOG_BYTES, Log
 from hpccoll.runtime.execution.built import BUILT
 from hpccoll.transport.shm.job_file import FAILURE, JobFile
 
@@ -26,20 +28,20 @@ if BUILT:
     from hpccoll.runtime.execution import _executor
 
 
-class CheckedCall(Protocol):
-    """Set-up call inside the MPI library."""
+#: Bytes of a process in the file of the job: its log and its communicators.
+SLOT_BYTES = LOG_BYTES + TABLE_BYTES
+#: The layout of logs, for programs of other versions.
+LAYOUT = zlib.crc32(repr([(name, value) for name, value in sorted(vars(call_log).items())
+                          if name.isupper() and isinstance(value, int)]).encode())
 
-    def check(self) -> str:
-        """Return an error message if the call cannot complete, else ''."""
 
-
-class JobLogs:
+class JobLogs(Monitor):
     """Logs of the processes of this job on this node, by their ranks in ``COMM_WORLD``.
 
     Attributes:
         mine: this process's log.
         logs, processes: known processes, including this one; :meth:`look` adds new ones.
-        calls: set-up calls that the MPI library runs in this process now.
+        comms: the communicators of this process.
         met: by rank, the sequence number in its log of the last set-up call that both were in.
     """
 
@@ -47,10 +49,9 @@ class JobLogs:
         self.mine = Log(numpy.zeros(LOG_BYTES, "u1"))
         self.logs: dict[int, Log] = {}
         self.processes: dict[int, Process] = {}
-        self.calls: set[CheckedCall] = set()
         self.met: dict[int, int] = {}
-        self.ending: CheckedCall | None = None
         self.file: JobFile | None = None
+        self.comms = CommTable(memoryview(bytearray(TABLE_BYTES)))
         self.pid, self.rank = 0, 0
 
     def join(self) -> None:
@@ -60,11 +61,12 @@ class JobLogs:
         self.pid, self.rank, key = os.getpid(), MPI.COMM_WORLD.Get_rank(), job_key()
         # Spawned processes have ranks in another COMM_WORLD.
         if key and MPI.Comm.Get_parent() == MPI.COMM_NULL:
-            identity = pickle.dumps((self.rank, this_process()))
+            identity = pickle.dumps((self.rank, this_process(), LAYOUT))
             try:
-                self.file = JobFile(key, LOG_BYTES, local_size(), identity)
-                self.mine = Log(self.file.mine)
-            except PermissionError as error:
+                self.file = JobFile(key, SLOT_BYTES, local_size(), identity)
+                self.mine = Log(self.file.mine[:LOG_BYTES])
+                self.comms = CommTable(self.file.mine[LOG_BYTES:].data)
+            except (PermissionError, TimeoutError) as error:
                 warnings.warn(f"hpccoll: {error}; ranks that wait in a first call do not see this "
                               "one", RuntimeWarning, stacklevel=2)
             except OSError:
@@ -75,8 +77,8 @@ class JobLogs:
         """Add the logs of new processes; return True if there are any."""
         new = self.file.new() if self.file is not None else []
         for identity, memory in new:
-            rank, self.processes[rank] = pickle.loads(identity)
-            self.logs[rank] = Log(memory)
+            rank, self.processes[rank], _ = pickle.loads(identity)
+            self.logs[rank] = Log(memory[:LOG_BYTES])
         return bool(new)
 
     def ask(self) -> None:
@@ -94,26 +96,11 @@ class JobLogs:
         if self.file is not None:
             self.file.words[FAILURE] = 1
 
-    # -- interface of the watchdog -----------------------------------------------------------------
+    # -- called by the watchdog ------------------------------------------------------------------
     def poll(self) -> str:
-        """Answer status requests; check the pending calls of the MPI library."""
-        if self.mine.words[ASKED]:
-            from hpccoll.guard.library_calls import answer
-            answer(self.mine)
-        for call in list(self.calls):
-            text = call.check()
-            if text:
-                self.ending = call
-                return text
+        """Answer status requests; set-up calls have monitors of their own."""
+        answer(self.mine)
         return ""
-
-    def is_busy(self) -> bool:
-        """Return True if the MPI library runs a set-up call."""
-        return bool(self.calls)
-
-    def has_returned(self) -> bool:
-        """Return True if the call that could not complete has returned."""
-        return self.ending not in self.calls
 
     def leave(self, how: int) -> None:
         """Record that this process exits."""

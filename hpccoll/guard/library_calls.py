@@ -8,83 +8,46 @@ the call runs in its nonblocking form, polled like hpccoll's own calls: it ends 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from mpi4py import MPI
 
 from hpccoll.calls.call import Call
 from hpccoll.calls.native import ARGUMENT_ERRORS
-from hpccoll.errors import (
-    BrokenCommunicatorError,
-    CollectiveTimeout,
-    ForeignMessage,
-    HpccollError,
-    cause_of,
-)
-from hpccoll.errors.waits import RankStates, Reports, print_report, report_text
-from hpccoll.guard.alarm import MessagedLogs
+from hpccoll.errors import BrokenCommunicatorError, ForeignMessage, HpccollError, cause_of
+from hpccoll.errors.waits import print_report
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.diagnosis import judge
-from hpccoll.guard.guard import CURIOUS, GRACE, Guard
-from hpccoll.guard.pending_calls import LibraryTimer, watch_nonblocking, watch_persistent
-from hpccoll.guard.rank_status import IN_PROGRAM, NATIVE, QUIET, format_call
-from hpccoll.guard.watchdog import STATUS, WATCHDOG
+from hpccoll.guard.flight_record import RECORDER
+from hpccoll.guard.guard import Guard, PendingCall
+from hpccoll.guard.pending_calls import watch_nonblocking, watch_persistent
+from hpccoll.guard.rank_status import format_call
+from hpccoll.guard.watchdog import WATCHDOG, LibraryTimer, Monitor, answer, exit_text
 from hpccoll.machine.backoff import wait_until
 from hpccoll.runtime.events.call_log import (
-    ASKED,
     CHECK,
-    ENDS,
     FREED,
     INSIDE,
-    LAST,
     LEFT,
     NUMBER,
-    Log,
 )
 from hpccoll.runtime.events.call_records import log_calls
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.description import Description
-from hpccoll.runtime.progress.waiting import STANDSTILL, Meeting
+from hpccoll.runtime.progress.waiting import Meeting
 
 #: Maximum number of cached wrappers.
 MOST_KINDS = 2048
 
 
-class Stay(NamedTuple):
-    """A call that a poll found this rank in.
-
-    Attributes:
-        number: of the call; 0 for none.
-        since: time of the first poll that found it.
-        looked: time of the last poll.
-        reports: number of reports about it.
-    """
-
-    number: int
-    since: float
-    looked: float
-    reports: Reports
-
-
-def answer(log: Log) -> None:
-    """Publish the program's position if another rank has requested it; called by the watchdog."""
-    if log.words[ASKED]:
-        log.words[ASKED] = 0
-        if log.quiet_for() > QUIET:
-            log.publish_status({"number": log.words[NUMBER], "site": main_site()[-200:]},
-                               looks=False)
-
-
-class LibraryCalls:
+class LibraryCalls(Monitor):
     """Native calls of one communicator."""
 
     def __init__(self, guard: Guard):
         self.guard, self.log = guard, guard.logs.mine
         self.kinds: dict[tuple[Any, int], Callable[..., Any]] = {}
-        self.stay = Stay(0, 0.0, 0.0, Reports(0.0))
         #: Log of the next rank on this node, and its call that differed at the last poll.
         near = sorted(guard.logs.logs)
         self.next = guard.logs.logs[near[(near.index(guard.rank) + 1) % len(near)]]
@@ -220,13 +183,15 @@ class LibraryCalls:
                                     self.guard, "native idup")()
         return made[0], request
 
+    def stream_monitor(self, check: Callable[[], None], abort: Callable[[], None], device: Any,
+                       happened: Callable[[Any], bool]) -> Any:
+        """Return the monitor of calls that a library queues on a device."""
+        from hpccoll.guard.stream_calls import StreamMonitor  # only device calls need it
+        return StreamMonitor(self.guard, check, abort, device, happened)
+
     def _run_with_timeout(self, begin: Callable[..., MPI.Request], name: str, comm: MPI.Intracomm,
                           *args: Any) -> None:
-        """Run a call in its nonblocking form, with a bounded wait as for hpccoll's own calls.
-
-        Raises:
-            CollectiveTimeout, BrokenCommunicatorError: it has not completed.
-        """
+        """Run a call in its nonblocking form, with a bounded wait as for hpccoll's own calls."""
         self.wait(begin(comm, *args), f"native {name}", args)
 
     def wait(self, request: MPI.Request, title: str, held: tuple[Any, ...] = (),
@@ -237,9 +202,6 @@ class LibraryCalls:
             request, title: the request, and its name in errors.
             held: its memory; the library may still use it after an error.
             timeout: in seconds; the communicator's if omitted.
-
-        Raises:
-            CollectiveTimeout, BrokenCommunicatorError: it has not completed.
         """
         try:
             timeouts = self.guard.timeouts
@@ -255,11 +217,7 @@ class LibraryCalls:
             raise
 
     def _failed_before_sending(self, name: str, pickles: bool, error: BaseException) -> bool:
-        """Return True if a call is known to have failed before it sent anything.
-
-        Raises:
-            PeerLost: it failed because a rank has exited.
-        """
+        """Return True if a call is known to have failed before it sent anything."""
         if isinstance(error, HpccollError) or not isinstance(error, Exception):
             return False
         if not isinstance(error, MPI.Exception):
@@ -273,34 +231,20 @@ class LibraryCalls:
 
     # -- called by the watchdog ------------------------------------------------------------------
     def poll(self) -> str:
-        """Answer status requests, and check the current native call.
-
-        Returns:
-            The message to print if the call cannot complete; otherwise empty.
-        """
-        words, now = self.log.words, time.monotonic()
+        """Answer status requests, compare calls that have ended, and check the pending one."""
         answer(self.log)
-        if not words[LEFT]:
+        if not self.log.words[LEFT]:
             self._look_back()
-        inside = words[INSIDE]
-        if not inside or inside != self.stay.number:
-            self.stay = Stay(inside, now, now, Reports(self.guard.timeouts.report))
-            return ""
-        # As in hpccoll's own waits, the time in which this process was stopped does not count.
-        still = max(now - self.stay.looked - STANDSTILL, 0.0)
-        self.stay = self.stay._replace(since=self.stay.since + still, looked=now)
-        elapsed = now - self.stay.since
-        hopeless = self._hopeless(inside, elapsed)
-        if hopeless is not None:
-            return self._given_up(inside, hopeless)
-        if elapsed >= self.stay.reports.due:
-            states = self.guard.collect_states()
-            wait = f"{self._title(inside)} on rank {self.guard.rank}"
-            if not self.stay.reports.add(elapsed, states, wait):
-                return self._given_up(inside, self._late(inside, elapsed, states))
-        elif elapsed > CURIOUS:
-            self.guard.ask()
-        return ""
+        return super().poll()
+
+    def pending_timer(self) -> LibraryTimer | None:
+        """See :class:`Monitor`."""
+        inside, timer = self.log.words[INSIDE], self.timer
+        if not inside or timer is not None and timer.awaited.number == inside:
+            return timer if inside else None
+        description = self.log.description(inside)
+        title = f"native {format_call(description)}" if description else "a native collective"
+        return self.guard.library_timer(PendingCall(self.guard, title, inside))
 
     def _look_back(self) -> None:
         """Mark the communicator as broken if ranks made different calls without an error.
@@ -312,11 +256,11 @@ class LibraryCalls:
         two polls see different calls: in a fast loop, the log drops the call of the last poll.
         """
         number, before = self.log.differs(self.next), self.odd
-        self.odd = number if self.log.words[ENDS + (number & LAST)] else 0
+        self.odd = number if self.log.end_of(number) else 0
         if not self.odd or not before or self.alarm_raised:
             return
         error: BaseException | None = None
-        if self.speaks:
+        if self.guard.speaks:
             error = self.guard.fail(
                 ForeignMessage(-1, self.guard.rank), "a call that has ended",
                 self.log.description(number), 0, number=number, in_thread=True)
@@ -342,64 +286,19 @@ class LibraryCalls:
         self.said = True
         print_report(f"hpccoll: result may be wrong on rank {self.guard.rank}: {error}")
 
-    def _hopeless(self, number: int, elapsed: float) -> BaseException | None:
-        """Return the reason why a call cannot complete; ``None`` if it can."""
-        guard, timeout = self.guard, self.guard.timeouts.timeout
-        if guard.logs.alarm_raised(True) if self.speaks else guard.alarm_raised:
-            return guard.failure or BrokenCommunicatorError()
-        if guard.logs.disagree(settled=True):
-            return ForeignMessage(-1, guard.rank)
-        failed_ranks = guard.rank_status.failed_ranks(number, GRACE)
-        if failed_ranks:
-            return guard.peer_lost_error(failed_ranks, self._title(number))
-        if elapsed < timeout:
-            return None
-        missing = self._missing_ranks(number)
-        if not missing:
-            return None  # all ranks have entered: the library itself is slow
-        return self._late(number, timeout, guard.collect_states(missing))
-
-    def _missing_ranks(self, number: int) -> tuple[int, ...]:
-        """Return the ranks that are not known to have entered a call."""
-        return tuple(one.rank for one in self.guard.activities() if one.rank != self.guard.rank
-                     and not (
-            one.state in (NATIVE, IN_PROGRAM) and one.begun >= number))
-
-    def _late(self, number: int, seconds: float, states: RankStates) -> CollectiveTimeout:
-        """Return the error of a call that timed out."""
-        return CollectiveTimeout(self._title(number), self.guard.rank, 0,
-                                 self._missing_ranks(number),
-                                 round(seconds, 1), states)
-
-    def _title(self, number: int) -> str:
-        """Return the name of a call in messages."""
-        description = self.log.description(number)
-        return f"native {format_call(description)}" if description else "a native collective"
-
-    def _given_up(self, number: int, error: BaseException) -> str:
-        """Publish that a call cannot complete; return the message unless it has completed."""
-        description, site, title = self.log.description(number), main_site(), self._title(number)
-        diagnosis = error
-        if self.speaks:
-            diagnosis = self.guard.fail(error, title, description, 0, site, in_thread=True)
-        if self.has_returned():
-            return ""
-        return (f"{report_text(diagnosis)}\n  rank {self.guard.rank} exits with status {STATUS} in "
-                f"call {number}, {title} at {site}")
-
-    @property
-    def speaks(self) -> bool:
-        """Return True if a thread may publish failures: by memory, or if MPI permits threads."""
-        return (not isinstance(self.guard.logs, MessagedLogs)
-                or MPI.Query_thread() == MPI.THREAD_MULTIPLE)
-
-    def is_busy(self) -> bool:
-        """Return True if the last poll found this rank in a native call."""
-        return bool(self.stay.number)
+    def give_up(self, call: Meeting, error: HpccollError) -> str:
+        """See :class:`Monitor`."""
+        diagnosis: BaseException = error
+        site = main_site()
+        if self.guard.speaks:
+            diagnosis = self.guard.fail(error, call.title, self.log.description(call.number), 0,
+                                        site, in_thread=True)
+        return "" if self.has_returned() else exit_text(
+            diagnosis, self.guard.rank, f"call {call.number}, {call.title}", site)
 
     def has_returned(self) -> bool:
-        """Return True if the monitored call has returned."""
-        return self.log.words[INSIDE] != self.stay.number
+        """See :class:`Monitor`."""
+        return self.timer is None or self.log.words[INSIDE] != self.timer.awaited.number
 
     def leave(self, how: int) -> None:
         """Publish that this rank exits."""
@@ -408,5 +307,5 @@ class LibraryCalls:
 
     def free(self) -> None:
         """Check the last calls, and publish that this rank has freed the communicator."""
-        self.last_look()
-        self.guard.leave(FREED)
+        RECORDER.guards.pop(self.guard, None)
+        self.leave(FREED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from mpi4py import MPI
 
@@ -22,24 +22,6 @@ from hpccoll.ir.topology import Topology
 from hpccoll.runtime.attributes import CONTEXTS, existing_context, keyval
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.ranks import Ranks
-
-if TYPE_CHECKING:
-    from hpccoll.guard.stream_calls import StreamMonitor
-
-
-class MonitoredLibrary(LibraryCalls):
-    """Native calls of one communicator, and calls that another library queues on a device."""
-
-    def stream_monitor(self, check: Callable[[], None], abort: Callable[[], None], device: Any,
-                       happened: Callable[[Any], bool]) -> StreamMonitor:
-        """Return the monitor of calls that a library queues on a device."""
-        from hpccoll.guard.stream_calls import StreamMonitor  # only device calls need it
-        return StreamMonitor(self, check, abort, device, happened)
-
-    def free(self) -> None:
-        """End the monitoring; the context is freed next."""
-        RECORDER.guards.pop(self.guard, None)
-        super().free()
 
 
 def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None,
@@ -66,7 +48,7 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None,
             guard = Guard(ranks, on_failure, RECORDER.write_record)
             if guard.compares_calls and ranks.size > 1:
                 RECORDER.add(guard)
-            context = Context(ranks, guard, MonitoredLibrary(guard), call_guard)
+            context = Context(ranks, guard, LibraryCalls(guard), call_guard)
             CONTEXTS.add(context)
             user.Set_attr(keyval(), context)
             undo.pop_all()

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from mpi4py import MPI
 
-from hpccoll.errors import CollectiveTimeout, HpccollError, cause_of
+from hpccoll.errors import HpccollError, cause_of
 from hpccoll.guard.guard import Guard, PendingCall
+from hpccoll.guard.watchdog import LibraryTimer
 from hpccoll.machine.backoff import wait_until
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.execution.executor import TRIES
-from hpccoll.runtime.progress.waiting import WaitTimer
 
 if TYPE_CHECKING:
     _Methods = MPI.Request
@@ -32,19 +32,6 @@ else:
 
 #: Seconds between two checks of other ranks during tests.
 BETWEEN = 0.1
-
-
-class LibraryTimer(WaitTimer):
-    """Timer of a wait for the MPI library: it sleeps only while ranks are known to be missing."""
-
-    sleeps = False
-
-    def look(self) -> None:
-        """See :meth:`WaitTimer.look`."""
-        super().look()
-        begun = self.awaited
-        self.sleeps = isinstance(begun, PendingCall) and bool(
-            begun.number and begun.pending_peers()[1])
 
 
 class WatchedRequest(_Methods):
@@ -69,11 +56,14 @@ class WatchedRequest(_Methods):
             PeerLost, BrokenCommunicatorError, ContractError: it cannot complete.
         """
         test = super().Test
-        for _ in range(TRIES):
-            if test(status):
-                return True
-        begun = self._call()
-        return self._report_failure(begun, self._wait, begun, test, status)
+        try:
+            for _ in range(TRIES):
+                if test(status):
+                    return True
+            wait_until(partial(test, status), self._timer())
+            return True
+        except Exception as error:
+            self._raise_failure(error)
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Return True if the collective is complete.
@@ -81,13 +71,15 @@ class WatchedRequest(_Methods):
         Raises:
             PeerLost, BrokenCommunicatorError, ContractError: it cannot complete.
         """
-        if super().Test(status):
-            return True
-        now = time.monotonic()
-        if now - self._heard > BETWEEN:
-            self._heard = now
-            begun = self._call()
-            self._report_failure(begun, begun.guard.listen, begun)
+        try:
+            if super().Test(status):
+                return True
+            now = time.monotonic()
+            if now - self._heard > BETWEEN:
+                self._heard = now
+                self.watched[0].listen(self._call())
+        except Exception as error:
+            self._raise_failure(error)
         return False
 
     def wait(self, status: MPI.Status | None = None) -> None:
@@ -101,22 +93,9 @@ class WatchedRequest(_Methods):
     def _call(self) -> PendingCall:
         return PendingCall(*self.watched, self.number)
 
-    def _wait(self, begun: PendingCall, test: Callable[..., bool], status: MPI.Status | None
-              ) -> Literal[True]:
-        """Wait until the request is complete, without a time-out once all ranks are in the call.
-
-        Raises:
-            CollectiveTimeout: some ranks are missing.
-        """
-        watch = LibraryTimer(begun, *begun.guard.timeouts, begun.guard.ranks.limits.spins)
-        while True:
-            try:
-                wait_until(partial(test, status), watch)
-                return True
-            except CollectiveTimeout as error:
-                if error.peers:
-                    raise
-                watch.reset()
+    def _timer(self) -> LibraryTimer:
+        guard = self.watched[0]
+        return LibraryTimer(self._call(), *guard.timeouts, guard.ranks.limits.spins)
 
     def poll_callback(self) -> Callable[[], bool]:
         """Return a callback for waits on several requests, to call between two tests.
@@ -127,43 +106,31 @@ class WatchedRequest(_Methods):
             CollectiveTimeout, PeerLost, BrokenCommunicatorError, ContractError: as ``Wait``, unless
                 this request is complete.
         """
-        begun = self._call()
-        watch = LibraryTimer(begun, *begun.guard.timeouts, begun.guard.ranks.limits.spins)
-        over = super().Get_status
+        watch, over = self._timer(), super().Get_status
 
         def look() -> bool:
-            if over():
-                return False
             try:
+                if over():
+                    return False
                 watch.look()
-            except HpccollError as error:
-                late = isinstance(error, CollectiveTimeout) and not error.peers
-                if not late and not over():
-                    self._report_failure(begun, raise_, error)
+            except Exception as error:
+                if not isinstance(error, HpccollError) or not over():
+                    self._raise_failure(error)
                 watch.reset()
             return True
         return look
 
-    def _report_failure(self, begun: PendingCall, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function; publish a failure to the other ranks.
+    def _raise_failure(self, error: Exception) -> NoReturn:
+        """Publish a failure to the other ranks, and raise its cause.
 
         After Ctrl-C the request is unchanged, and the program may wait for it again.
         """
-        try:
-            return function(*args)
-        except Exception as error:
-            if not self._failed:
-                self._failed = True
-                begun.guard.abandoned.append(self)  # the library may still use its memory
-            diagnosis = begun.guard.fail(error, begun.title, None, 0, number=begun.number)
-            if diagnosis is not error:
-                raise diagnosis from cause_of(error)
-            raise
-
-
-def raise_(error: Exception) -> NoReturn:
-    """Raise an error."""
-    raise error
+        guard, title = self.watched
+        if not self._failed:
+            self._failed = True
+            guard.abandoned.append(self)  # the library may still use its memory
+        diagnosis = guard.fail(error, title, None, 0, number=self.number)
+        raise diagnosis from cause_of(error) if diagnosis is not error else error.__cause__
 
 
 class NativeRequest(WatchedRequest, MPI.Request):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from hpccoll.errors.contract import format_fields
 from hpccoll.errors.waits import MOST_NAMED, RankStates, rank_list
+from hpccoll.guard.call_offsets import count_calls
 from hpccoll.machine.processes import ALIVE, STOPPED, TRACED, Process, state_of
 from hpccoll.runtime.events.call_log import ASKED, ENDED, INSIDE, LEFT, NUMBER, Log
 from hpccoll.runtime.planning.description import Description
@@ -28,6 +29,9 @@ QUIET = 0.5
 BETWEEN = 0.25
 #: Seconds in which messages of an exited rank arrive: MPI_Finalize completes them.
 LAST_MESSAGES = 5.0
+#: Seconds after a rank was found dead in which its last actions take effect; between the removal of
+#: a process's memory and its exit; and after which the status of the other ranks is requested.
+GRACE, DYING, CURIOUS = 0.5, 0.05, 1.0
 #: Seconds after which an unanswered status request is reported.
 SILENT = 1.0
 
@@ -108,8 +112,10 @@ class RankActivity(NamedTuple):
         """Return a short text why others wait for it in a call of this number."""
         if self.inside:
             return f"rank {self.rank} is in call {self.begun}, {self.call}{self.at}"
-        behind = self.state == IN_PROGRAM and 0 <= self.begun < number
-        return self._condition + f", not in call {number}" * behind
+        if 0 <= self.begun < number and self.state in (IN_PROGRAM, GONE, FREE):
+            behind = count_calls(number - self.begun)
+            return f"{self._condition}, not in call {number} ({behind} behind)"
+        return self._condition
 
 
 class RankStatus:
@@ -224,6 +230,8 @@ class RankStatus:
         first = sorted(missing, key=lambda one: one.rank not in peers)[:MOST_NAMED]
         text = ", ".join(one.brief(number) for one in sorted(first))
         more = f" and {len(missing) - MOST_NAMED} more ranks" * (len(missing) > MOST_NAMED)
+        if 1 < len(others) == len(missing) and {one.begun for one in others} == {number - 1}:
+            more += f", rank {self.rank} is {count_calls(1)} ahead of all others"
         return RankStates(
             text + more or (f"no message from {rank_list(peers)}" if peers else
                             f"all ranks are in call {number}"),

@@ -9,31 +9,21 @@ aborted, so that waits for the device end, and the next call raises the error.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from hpccoll.errors import (
-    BrokenCommunicatorError,
-    CollectiveTimeout,
-    ForeignMessage,
-    HpccollError,
-    cause_of,
-)
-from hpccoll.errors.waits import RankStates, Reports, print_report, report_text, summary
+from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, HpccollError, cause_of
+from hpccoll.errors.waits import print_report, report_text, summary
 from hpccoll.guard.call_sites import main_site
-from hpccoll.guard.guard import GRACE
-from hpccoll.guard.library_calls import LibraryCalls
+from hpccoll.guard.guard import Guard, PendingCall
 from hpccoll.guard.rank_status import format_call
-from hpccoll.guard.watchdog import WATCHDOG
+from hpccoll.guard.watchdog import WATCHDOG, LibraryTimer, Monitor
 from hpccoll.machine.backoff import wait_until
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.planning.description import Description
-
-if TYPE_CHECKING:
-    pass
+from hpccoll.runtime.progress.waiting import Meeting
 
 
 class QueuedCall(NamedTuple):
@@ -44,38 +34,31 @@ class QueuedCall(NamedTuple):
         description: of it.
         event: recorded behind it on the device; its ``done`` queries the device.
         held: objects that must live until then.
-        since: time at which it was queued.
     """
 
     number: int
     description: Description
     event: Any
     held: Any
-    since: float
 
 
-class StreamMonitor:
+class StreamMonitor(Monitor):
     """Queued calls of one communicator.
 
     Args:
-        library: the native calls of the communicator.
+        guard: the guard of the communicator.
         check: raises if the library has found a fault.
         abort: aborts all queued calls.
         device: the device of the queue.
         happened: returns True if an event has completed, or raises a fault of the device.
     """
 
-    def __init__(self, library: LibraryCalls, check: Callable[[], None],
+    def __init__(self, guard: Guard, check: Callable[[], None],
                  abort: Callable[[], None], device: Any, happened: Callable[[Any], bool]):
-        guard = library.guard
-        self.library, self.guard, self.check, self.abort = library, guard, check, abort
+        self.guard, self.check, self.abort = guard, check, abort
         self.device, self.happened = device, happened
         self.lock, self.pending = threading.RLock(), deque[QueuedCall]()
         self.ended, self.why = False, ""
-        #: The call at the last poll, and its reports.
-        self.stay = 0, Reports(0.0)
-        #: Time at which a call was last found complete.
-        self.moved = 0.0
         if guard.compares_calls and guard.ranks.size > 1:
             WATCHDOG.add(self)
 
@@ -85,14 +68,10 @@ class StreamMonitor:
         number = self.guard.logs.mine.words[NUMBER] if self.guard.compares_calls else 0
         with self.lock:
             self.tidy()
-            self.pending.append(QueuedCall(number, description, event, held, time.monotonic()))
+            self.pending.append(QueuedCall(number, description, event, held))
 
     def raise_if_broken(self) -> None:
-        """Raise the error that aborted earlier calls, if there is one.
-
-        Raises:
-            BrokenCommunicatorError: calls were aborted; or ``ContractError`` if ranks disagreed.
-        """
+        """Raise the error that aborted earlier calls, if there is one."""
         if self.ended and self.guard.failure is not None:
             self.guard.raise_failure()
         if self.ended:
@@ -105,7 +84,6 @@ class StreamMonitor:
         with self.lock:
             while self.pending and self.pending[0].event.done:
                 self.pending.popleft()
-                self.moved = time.monotonic()
 
     def end(self) -> None:
         """Abort all queued calls, once."""
@@ -122,11 +100,13 @@ class StreamMonitor:
         """
         if self.ended:
             return
-        if self._given_up():
+        if self.guard.has_failed:
             self.end()
         elif not self.drain(seconds):
-            first = self.pending[0]
-            self._give_up(first, self._late(first, seconds, self.guard.collect_states()), own=False)
+            call = self._pending_call(self.pending[0])
+            missing = call.pending_peers()[1]
+            self.abort_queue(CollectiveTimeout(call.title, call.rank, 0, missing, round(seconds, 1),
+                                               self.guard.collect_states(missing)))
         with self.lock:  # the thread may be checking for faults
             if not self.ended:
                 self.ended = True
@@ -145,9 +125,6 @@ class StreamMonitor:
 
         The other ranks get the first call that cannot complete. A call that sent nothing is not
         counted any more, and a rank in the call before can still complete that.
-
-        Raises:
-            BrokenCommunicatorError: the body has failed.
         """
         title, words = format_call(description), self.guard.logs.mine.words
         begun = words[NUMBER] + self.guard.compares_calls  # otherwise calls have no numbers
@@ -179,86 +156,52 @@ class StreamMonitor:
         """Check the queued calls; return an empty message: the process is never ended."""
         self.device.use()  # otherwise the first query of a thread makes a context on device 0
         with self.lock:
-            if self.ended:
-                return ""
-            self.tidy()
-            first = self.pending[0] if self.pending else None
-        if first is None:
-            return ""
-        # Entries of ranks on other nodes are not visible: a call behind a backlog is not late.
-        elapsed = time.monotonic() - max(first.since, self.moved)
-        fault = self._fault(first)
-        error = fault or self._hopeless(first, elapsed)
-        if error is not None:
-            self._give_up(first, error, own=fault is not None)
-            return ""
-        if first.number != self.stay[0]:
-            self.stay = first.number, Reports(self.guard.timeouts.report)
-        if elapsed >= self.stay[1].due:
-            states = self.guard.collect_states()
-            wait = f"{format_call(first.description)} in the queue of rank {self.guard.rank}"
-            if not self.stay[1].add(elapsed, states, wait):
-                self._give_up(first, self._late(first, elapsed, states), own=False)
-        return ""
+            if not self.ended:
+                self.tidy()
+            fault = self._fault()
+        if fault is not None:
+            self.abort_queue(fault, own=True)
+        return super().poll()
 
-    def _fault(self, first: QueuedCall) -> BaseException | None:
-        """Return a fault that the library or the device has found."""
+    def _fault(self) -> BaseException | None:
+        """Return a fault that the library or the device has found in the first call."""
         with self.lock:
-            if self.ended:
-                return None
-            try:
-                self.check()
-                self.happened(first.event)
-            except Exception as error:
-                return BrokenCommunicatorError(f"NCCL: {type(error).__name__}: {error}")
+            if not self.ended and self.pending:
+                try:
+                    self.check()
+                    self.happened(self.pending[0].event)
+                except Exception as error:
+                    return BrokenCommunicatorError(f"NCCL: {type(error).__name__}: {error}")
         return None
 
-    def _hopeless(self, first: QueuedCall, elapsed: float) -> BaseException | None:
-        """Return the reason why a call cannot complete; ``None`` if it can."""
-        guard, timeout = self.guard, self.guard.timeouts.timeout
-        if self._given_up():
-            return guard.failure or BrokenCommunicatorError()
-        if guard.logs.disagree(settled=True):
-            return ForeignMessage(-1, guard.rank)
-        failed_ranks = guard.rank_status.failed_ranks(first.number, GRACE)
-        if failed_ranks:
-            return guard.peer_lost_error(failed_ranks, f"{format_call(first.description)} of NCCL")
-        if elapsed < timeout or not self._missing_ranks(first):
-            return None  # all ranks have entered: the device itself is slow
-        return self._late(first, timeout, guard.collect_states(self._missing_ranks(first)))
+    def pending_timer(self) -> LibraryTimer | None:
+        """See :class:`Monitor`.
 
-    def _given_up(self) -> bool:
-        """Return True if any rank, this one included, has failed in a call."""
-        guard = self.guard
-        return guard.failure is not None or (
-            bool(guard.logs.alarm_raised(True)) if self.library.speaks else guard.alarm_raised)
+        Entries of ranks on other nodes are not visible: a call behind a backlog is not late.
+        """
+        with self.lock:
+            first = self.pending[0] if self.pending else None
+        if first is None or self.timer is not None and self.timer.awaited.number == first.number:
+            return self.timer if first is not None else None
+        return self.guard.library_timer(self._pending_call(first))
 
-    def _missing_ranks(self, first: QueuedCall) -> tuple[int, ...]:
-        """Return the ranks that are not known to have entered a call."""
-        return tuple(one.rank for one in self.guard.activities() if one.begun < first.number)
+    def _pending_call(self, call: QueuedCall) -> PendingCall:
+        return PendingCall(self.guard, f"{format_call(call.description)} of NCCL", call.number)
 
-    def _late(self, first: QueuedCall, seconds: float, states: RankStates) -> CollectiveTimeout:
-        """Return the error of a call that timed out."""
-        return CollectiveTimeout(f"{format_call(first.description)} of NCCL", self.guard.rank, 0,
-                                 self._missing_ranks(first), round(seconds, 1), states)
+    def give_up(self, call: Meeting, error: HpccollError) -> str:
+        """See :class:`Monitor`."""
+        self.abort_queue(error)
+        return ""
 
-    def _give_up(self, first: QueuedCall, error: BaseException, own: bool) -> None:
-        """Publish that a call cannot complete; the next call on this rank raises the error."""
-        self.why = summary(error)
-        if self.library.speaks:
+    def abort_queue(self, error: BaseException, own: bool = False) -> None:
+        """Publish that the first call cannot complete; the next call on this rank raises it."""
+        with self.lock:
+            if self.ended or not self.pending:  # meanwhile, by another thread
+                return
+            first, self.why = self.pending[0], summary(error)
+        if self.guard.speaks:
             error = self.guard.fail(error, format_call(first.description), first.description, 0,
                                     main_site(), number=first.number, in_thread=True, own=own)
         self.end()
         print_report(f"{report_text(error)}\n  rank {self.guard.rank} aborts its queued calls, "
                      f"from call {first.number} on")
-
-    def is_busy(self) -> bool:
-        """Return True if a call is queued."""
-        return bool(self.pending)
-
-    def has_returned(self) -> bool:
-        """Return True if no call is pending; the process is never ended for it."""
-        return True
-
-    def leave(self, how: int) -> None:
-        """Do nothing: the guard publishes that this rank exits."""

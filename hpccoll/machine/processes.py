@@ -62,10 +62,15 @@ def ancestor_without(variable: str) -> Process | None:
                 inherits = False
             if not inherits:
                 return Process(_host(), pid, _stat(pid)[1])
-            pid = int(_fields(pid)[1])
+            pid = parent_of(pid)
     except OSError:
         pass
     return None
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process."""
+    return int(_fields(pid)[1])
 
 
 def _host() -> str:

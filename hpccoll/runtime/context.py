@@ -26,7 +26,7 @@ from hpccoll.errors.mpi import RequestError
 from hpccoll.errors.waits import RankStates
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.events.logger import log_error
-from hpccoll.runtime.events.phase_events import Moments
+from hpccoll.runtime.events.phase_events import Phases
 from hpccoll.runtime.execution.executor import Execution, RunBatches, Timeouts
 from hpccoll.runtime.planning.binding import Action
 from hpccoll.runtime.planning.description import Description
@@ -176,7 +176,7 @@ class Context:
         seen: compiled plans and addresses of calls made once; their messages to other nodes are
             kept from the next time on.
         scratch_bytes: registered scratch memory of every rank; 0 if nothing is registered.
-        moments: the trace of its blocking calls; ``None`` if phases are not traced.
+        phases: the recorded phases of its blocking calls; ``None`` if they are not traced.
     """
 
     def __init__(self, ranks: Ranks, guard: GuardProtocol, library: LibraryProtocol,
@@ -204,7 +204,7 @@ class Context:
         self.seen = BoundedDict[Hashable, bool](MOST_KEPT)
         self.compiled_operations: weakref.WeakSet[Any] = weakref.WeakSet()
         self.scratch_bytes, self.freed = 0, False
-        self.moments = Moments() if self.config.trace and self.config.trace_phases else None
+        self.phases = Phases() if self.config.trace and self.config.trace_phases else None
         self._services: dict[type, Service] = {}
         self._scratch = numpy.empty(0, numpy.uint8)
         self._large: Callable[[], numpy.ndarray | None] = lambda: None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -119,7 +120,7 @@ def _cells(row: CallRow, inside: bool) -> tuple[str, ...]:
 def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
     """Yield events of the Trace Event Format: a process for each rank, a line per communicator.
 
-    Inside a call of all ranks, the wait for the last rank is the span ``waiting``. If moments were
+    Inside a call of all ranks, the wait for the last rank is the span ``waiting``. If phases were
     recorded, lines below have the phases, and the activities in them.
     """
     waits = _waits_by_start(joined)
@@ -130,8 +131,9 @@ def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
             name: line for line, name in enumerate(names)})
         for line, (name, one) in enumerate(zip(names, record.communicators)):
             yield from _inside(joined, record, one, name, (line, len(names)))
+        yield from _training_spans(joined, record)
         for line, one in enumerate(record.communicators):
-            calls = one.calls()
+            calls = one.calls
             starts, stops = (correct_times(calls[:, column], record.ahead) - joined.zero
                              for column in (1, 2))
             for number, start, stop in zip(calls[:, 0].astype(int), starts, stops):
@@ -146,6 +148,22 @@ def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
                 if waited > 0:
                     yield {**event, "name": "waiting", "ts": round(start * 1e6, 3),
                            "dur": round(waited * 1e6, 3)}
+
+
+def _training_spans(joined: JoinedRecords, record: RankRecord) -> Iterator[dict[str, Any]]:
+    """Yield the spans of training, on a line for each array or bucket, below all other lines."""
+    tids: dict[str, int] = {}
+    for _, name, phase, start, stop, nbytes, sent in record.spans:
+        tid = tids.setdefault(name, MOST_LINES ** 2 + len(tids))
+        begun, ended = (float(correct_times(when, record.ahead)) - joined.zero
+                        for when in (start, stop))
+        yield {"ph": "X", "pid": record.rank, "tid": tid, "name": phase,
+               "ts": round(begun * 1e6, 3), "dur": round((ended - begun) * 1e6, 3),
+               "args": {"nbytes": nbytes, "wire_bytes": sent}}
+    for name, tid in tids.items():
+        event = {"ph": "M", "pid": record.rank, "tid": tid}
+        yield {**event, "name": "thread_name", "args": {"name": name}}
+        yield {**event, "name": "thread_sort_index", "args": {"sort_index": tid}}
 
 
 def _inside(joined: JoinedRecords, record: RankRecord, one: CallRecord, name: str,
@@ -243,8 +261,7 @@ def _bars(panel: Any, rows: Sequence[int], starts: Any, waits: Any, rest: Any,
 
 def totals(records: Sequence[RankRecord]) -> str:
     """Return the amount of traced calls as text."""
-    calls = sum(sums.calls for record in records for one in record.communicators
-                for sums in one.sums().values())
-    nbytes = sum(sums.calls * max(one.kinds[number].nbytes, 0) for record in records
-                 for one in record.communicators for number, sums in one.sums().items())
+    counted = [(sums.calls, max(kind.nbytes, 0)) for record in records
+               for one in record.communicators for kind, sums in zip(one.kinds, one.sums)]
+    calls, nbytes = sum(calls for calls, _ in counted), sum(map(math.prod, counted))
     return f"{calls:,} calls on {size_text(nbytes)} of buffers"

@@ -17,11 +17,10 @@ from time import localtime, strftime
 from typing import Any, NamedTuple
 
 import numpy
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from hpccoll import record_file
 from hpccoll.errors.contract import ContractError
+from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.guard.diagnosis import judge
 from hpccoll.guard.rank_status import (
     DEBUGGED,
@@ -45,7 +44,7 @@ FAILED = "failed"
 STATE_TEXTS = {IN_PROGRAM: "computing", UNKNOWN: "unknown"}
 #: Mean seconds after the first rank from which a rank counts as late.
 LATE = 0.01
-HEADS = ("rank", "state", "call", "arguments", "since", "waits for", "at")
+HEADS = ("rank", "state", "call", "since", "waits for", "at", "arguments")
 
 
 class RecordedComm(NamedTuple):
@@ -248,20 +247,18 @@ def _shorten(text: str, most: int = 240) -> str:
 
 
 # -- showing -----------------------------------------------------------------------------------
-def table(comm: RecordedComm) -> Table:
-    """Return a table with a line for each rank."""
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False, title=comm.name, title_justify="left")
-    for head in HEADS:
-        shown.add_column(head, overflow="fold", justify="right" if head in ("rank", "call")
-                         else "left")
+def table(comm: RecordedComm, width: int) -> list[str]:
+    """Return the name of a communicator, and a table with a line for each rank."""
+    rows = []
     for one in comm.ranks:
         start = comm.calls[one.rank].get(one.begun, {}).get("start")
-        since = strftime("%H:%M:%S", localtime(start)) if start and one.begun > 0 else ""
-        waits = f"{ranks_text(one.peers)}, round {one.round}" if one.peers else ""
-        shown.add_row(str(one.rank), STATE_TEXTS.get(one.state, one.state),
-                      str(one.begun) if one.begun >= 0 else "?", one.call, since, waits,
-                      one.site.rpartition("/")[2])
-    return shown
+        rows.append((str(one.rank), STATE_TEXTS.get(one.state, one.state),
+                     str(one.begun) if one.begun >= 0 else "?",
+                     strftime("%H:%M:%S", localtime(start)) if start and one.begun > 0 else "",
+                     f"{ranks_text(one.peers)}, round {one.round}" if one.peers else "",
+                     one.site.rpartition("/")[2], one.call))
+    return [comm.name, *FittedTable([Header(head, head in ("rank", "call")) for head in HEADS],
+                                    rows, width).lines()]
 
 
 def heading(found: HangDiagnosis) -> str:

@@ -1,11 +1,10 @@
 """Control messages between ranks: errors, and queries for missing arrays.
 
     Control          notices between ranks, on a duplicate of the communicator for notices only
-    StallInspector   queries all ranks through rank 0 for the arrays that they have not submitted
+    StallInspector   queries all ranks for the arrays that they have not submitted
 
-The thread that drives the engine polls notices, so a rank answers while its program computes.
-Rank 0 collects the answers for all ranks with the same query, so a stall of P ranks takes O(P)
-messages instead of O(P^2).
+The thread that drives the engine polls notices, so a rank answers while its program computes. Each
+waiting rank queries the others, a few times for a report: any of them may be the one that is late.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ TAG = 1
 #: Largest number of names in a query; more names would not help the user.
 MOST_NAMES = 8
 
-FAILED, ASK, QUESTION, ANSWER, DIAGNOSIS = "failed", "ask", "question", "answer", "diagnosis"
+FAILED, QUESTION, ANSWER = "failed", "question", "answer"
 
 
 class Notice(NamedTuple):
@@ -101,66 +100,29 @@ class StallInspector:
     def __init__(self, control: Control,
                  answer: Callable[[int, list[str]], tuple[list[str], str]]):
         self.control, self._answer = control, answer
-        self.diagnosis: Diagnosis | None = None
-        # On rank 0: answers and askers, by query.
-        self._queries: dict[str, dict[int, Any]] = {}
-        self._askers: dict[str, set[int]] = {}
+        self._question: list[Any] | None = None
+        self._answers: dict[int, tuple[list[str], str]] = {}
 
     def query(self, step: int, names: Iterable[str]) -> None:
-        """Query all ranks; :attr:`diagnosis` is set a few polls later."""
-        question = [step, list(names)[:MOST_NAMES]]
-        if self.control.rank == 0:
-            self._start_query(0, question)
-        else:
-            self.control.send(ASK, question, (0,))
+        """Query all ranks; a query replaces the one before, with the answers to it."""
+        self._question = [step, list(names)[:MOST_NAMES]]
+        self._answers = {self.control.rank: self._answer(*self._question)}
+        self.control.send_to_others(QUESTION, self._question)
 
     def process(self, notice: Notice) -> None:
-        """Process a notice with a query, an answer or a diagnosis."""
-        if notice.kind == ASK:
-            self._start_query(notice.sender, notice.data)
-        elif notice.kind == QUESTION:
+        """Process a notice with a query or an answer."""
+        if notice.kind == QUESTION:
             self.control.send(ANSWER, [notice.data, self._answer(*notice.data)], (notice.sender,))
-        elif notice.kind == ANSWER:
-            question, answer = notice.data
-            self._collect(notice.sender, question, answer)
-        elif notice.kind == DIAGNOSIS:
-            missing, silent, places = notice.data
-            self.diagnosis = Diagnosis(missing, silent,
-                                       {int(rank): place for rank, place in places.items()})
+        elif notice.kind == ANSWER and notice.data[0] == self._question:
+            self._answers[notice.sender] = notice.data[1]
 
-    def _start_query(self, asker: int, question: Any) -> None:
-        key = json.dumps(question)
-        if key not in self._queries:
-            # Dead ranks never answer: what is left of earlier steps is asked again, if it matters.
-            for known in [known for known in self._queries if json.loads(known)[0] < question[0]]:
-                del self._queries[known], self._askers[known]
-            self._queries[key], self._askers[key] = {}, set()
-            self.control.send_to_others(QUESTION, question)
-        else:
-            self._send_diagnosis(asker, key)  # a partial result: some ranks may never answer
-        # Answers become outdated: a rank that has submitted an array since answers the next query.
-        self._askers[key].add(asker)
-        self._collect(0, question, self._answer(*question))
-
-    def _collect(self, rank: int, question: Any, answer: Any) -> None:
-        key = json.dumps(question)
-        answers = self._queries.get(key)
-        if answers is None:  # of an earlier step
-            return
-        answers[rank] = answer
-        if len(answers) == self.control.size:
-            for asker in self._askers.pop(key):
-                self._send_diagnosis(asker, key)
-            del self._queries[key]
-
-    def _send_diagnosis(self, asker: int, key: str) -> None:
-        answers, names = self._queries[key], json.loads(key)[1]
-        missing = {name: [rank for rank, (absent, _) in answers.items() if name in absent]
-                   for name in names}
-        diagnosis = ({name: ranks for name, ranks in missing.items() if ranks},
-                     [rank for rank in range(self.control.size) if rank not in answers],
-                     {rank: place for rank, (_, place) in answers.items()})
-        if asker == self.control.rank:
-            self.diagnosis = Diagnosis(*diagnosis)
-        else:
-            self.control.send(DIAGNOSIS, diagnosis, (asker,))
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """Return what the last query has found so far; ``None`` without one."""
+        if self._question is None:
+            return None
+        missing = {name: sorted(rank for rank, (absent, _) in self._answers.items()
+                                if name in absent) for name in self._question[1]}
+        return Diagnosis({name: ranks for name, ranks in missing.items() if ranks},
+                         [rank for rank in range(self.control.size) if rank not in self._answers],
+                         {rank: place for rank, (_, place) in sorted(self._answers.items())})

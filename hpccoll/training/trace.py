@@ -2,18 +2,19 @@
 
     Recorder (one rank, clock of its node) --gather(comm)--> StepTimeline (all, clock of rank 0)
 
-A recorder stores one tuple for each :class:`TimedSpan` and drops the oldest beyond its capacity. A
-timeline is written in the Trace Event Format of Chrome, which https://ui.perfetto.dev shows: one
-process for each rank, one line for each name. :mod:`~hpccoll.training.report` defines the times.
+A recorder writes each :class:`TimedSpan` to the ring of events of its process, which keeps the last
+ones. A timeline is written in the Trace Event Format of Chrome, which https://ui.perfetto.dev
+shows: one process for each rank, one line for each name. :mod:`~hpccoll.training.report` defines
+the times.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy
@@ -22,6 +23,7 @@ from hpccoll import record_file
 from hpccoll.config import load
 from hpccoll.measure.clocks import seconds_ahead
 from hpccoll.measure.profiling.merge import correct_times
+from hpccoll.runtime.events.ring import events
 from hpccoll.training.buckets import ArraySpec
 
 #: Phases of an array or a bucket. Instants: ready on this rank, done. Spans: complete and waiting
@@ -31,8 +33,9 @@ PHASES = READY, WAIT, COMPRESS, FLIGHT, DONE = "ready", "wait", "compress", "in 
 BLOCKED, STEP = "blocked", "step"
 #: Line name of the phases of the whole rank.
 PROGRAM = "step"
-#: Largest number of spans of a recorder, and of a timeline of all ranks.
-KEPT, GATHERED = 200_000, 2_000_000
+#: Largest number of spans of a timeline of all ranks.
+GATHERED = 2_000_000
+_numbers = count()
 
 
 class TimedSpan(NamedTuple):
@@ -61,15 +64,14 @@ class Recorder:
 
     Args:
         rank: the rank.
-        kept: largest number of spans; the oldest are dropped.
+        traced: False to keep the last step only.
 
     Attributes:
-        last: the spans of the last step, whatever is kept; its last one is the step.
+        last: the spans of the last step; its last one is the step.
     """
 
-    def __init__(self, rank: int, kept: int = KEPT):
-        self.rank = rank
-        self.spans: deque[TimedSpan] = deque(maxlen=kept)
+    def __init__(self, rank: int, traced: bool = True):
+        self.rank, self._traced, self._number = rank, traced, next(_numbers)
         self.last: list[TimedSpan] = []
         self._step: list[TimedSpan] = []
         #: Pairs of local time and offset of rank 0's clock.
@@ -79,9 +81,14 @@ class Recorder:
     def add(self, name: str, phase: str, start: float, stop: float, nbytes: int = 0,
             wire_bytes: float = 0.0) -> None:
         """Record an event or span of an array or a bucket."""
-        span = TimedSpan(name, phase, start, stop, nbytes, wire_bytes)
-        self.spans.append(span)
-        self._step.append(span)
+        self._step.append(TimedSpan(name, phase, start, stop, nbytes, wire_bytes))
+        if self._traced:
+            events().add_span(self._number, name, phase, start, stop, nbytes, wire_bytes)
+
+    @property
+    def spans(self) -> list[TimedSpan]:
+        """Return the spans that the ring still has."""
+        return [TimedSpan(*span[1:]) for span in events().spans() if span[0] == self._number]
 
     def add_transfer(self, name: str, nbytes: int, ready: float, start: float,
                      wire_bytes: float) -> None:
@@ -108,7 +115,7 @@ class Recorder:
     def end_step(self, now: float) -> None:
         """Record the end of a step, which is also the start of the next one."""
         if self._step_began is None:
-            self._step_began = min((span.start for span in tuple(self.spans)), default=now)
+            self._step_began = min((span.start for span in tuple(self._step)), default=now)
         self.add(PROGRAM, STEP, self._step_began, now)
         self.last, self._step = self._step, []
         self._step_began = now
@@ -141,7 +148,7 @@ class Recorder:
             writes nothing.
         """
         self.align(comm)
-        spans = list(self.spans)[-max(GATHERED // comm.Get_size(), 1):]
+        spans = self.spans[-max(GATHERED // comm.Get_size(), 1):]
         times = correct_times(numpy.array([span[2:4] for span in spans]).reshape(-1, 2),
                               self._clock_offsets)
         gathered = comm.gather([tuple(span._replace(start=start, stop=stop))
@@ -151,7 +158,7 @@ class Recorder:
 
     def local_timeline(self) -> StepTimeline:
         """Return the timeline of this rank only, if other ranks are unreachable."""
-        return _from_zero({self.rank: list(self.spans)})
+        return _from_zero({self.rank: self.spans})
 
 
 @dataclass(frozen=True)

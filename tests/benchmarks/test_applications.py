@@ -1,10 +1,8 @@
 """The bench of applications: jobs, comparisons, the record, and what the page makes of it."""
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +12,6 @@ pytest.importorskip("rich")
 from applications import bench, environments, jobs, results
 from applications.jobs import Outcome, Place
 from applications.program import NAMES, PROGRAMS, Program, load
-from applications.scripts import osu, suite
 from click.testing import CliRunner
 from run_applications import command
 
@@ -58,46 +55,6 @@ def test_a_job_reports_time_memory_passes_and_numbers(place, tmp_path, monkeypat
     assert (tmp_path / "one-mpich-2-plain.txt").read_text() == "done\n"
 
 
-def test_a_job_may_write_bytecode_and_its_record_has_the_load(place, tmp_path, monkeypatch):
-    script = tmp_path / "script.py"
-    script.write_text("import sys\nfrom applications.results import report\n"
-                      "report({'none': sys.dont_write_bytecode}, [sum(range(3_000_000))])\n")
-    monkeypatch.setattr(jobs, "CANDIDATES", {"plain": ()})
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    found = jobs.run(program(words=(str(script),)), "plain", place)
-    assert found.passes == {"none": False}
-    assert found.processor_seconds > 0 and 0 <= found.others <= 1
-    shown = bench.summary([found, found._replace(others=1.0)])
-    assert shown["others"] == 1.0 and shown["processor_seconds"] > 0
-
-
-def test_hpccoll_is_installed_again_if_its_sources_change(tmp_path, monkeypatch):
-    ran = []
-    monkeypatch.setattr(environments.subprocess, "run", lambda words, check: (
-        ran.append(words), (tmp_path / "mpich").mkdir(exist_ok=True)))
-    monkeypatch.setattr(environments, "digest", lambda package: "one")
-    environments.create("mpich", tmp_path)
-    assert [words[2] for words in ran if "venv" in words] == ["venv"]
-    assert ran[-1][-1].endswith("[mpich,plot]") and "--editable" not in ran[-1]
-    assert str(environments.ROOT) not in ran[-1][-1]
-    del ran[:]
-    environments.create("mpich", tmp_path)
-    assert not ran
-    monkeypatch.setattr(environments, "digest", lambda package: "other")
-    environments.create("mpich", tmp_path)
-    assert len(ran) == 1 and "--force-reinstall" in ran[0]
-
-
-def test_a_suite_names_files_and_tests(tmp_path, monkeypatch):
-    monkeypatch.setenv(results.FOLDER, str(tmp_path))
-    for name in ("test_a.py", "test_b.py"):
-        (tmp_path / name).write_text("def test_one():\n    assert __name__ != 'test_b'\n")
-    subprocess.run([sys.executable, suite.__file__, "--import-mode=prepend",
-                    *map(str, sorted(tmp_path.glob("test_*.py")))], check=True, cwd=tmp_path,
-                   env={**os.environ, "PYTHONPATH": str(PROGRAMS.parents[1])}, timeout=60)
-    assert results.read(tmp_path)[0] == {"test_a.py::test_one": True, "test_b.py::test_one": False}
-
-
 def test_a_job_ends_at_its_limit(place, tmp_path, monkeypatch):
     script = tmp_path / "script.py"
     script.write_text("import time\ntime.sleep(60)\n")
@@ -106,28 +63,12 @@ def test_a_job_ends_at_its_limit(place, tmp_path, monkeypatch):
     assert found.status == 124 and found.seconds < 20 and not found.passes
 
 
-def test_words_of_both_candidates(place):
-    plain = jobs.words(program(), "plain", place, None)
-    assert plain[1:3] == ["-n", "2"] and plain[4:6] == ["-m", "mpi4py"]
-    assert plain[6].endswith("benchmarks/applications/x.py")
-    ours = jobs.words(program(), "hpccoll", place, Path("p.json"))
-    assert ours[4:9] == ["-m", "hpccoll", "run", "--json", "p.json"]
-
-
 def test_a_test_passes_if_it_does_on_every_rank(tmp_path):
     for rank, passed in enumerate((True, False)):
         (tmp_path / f"rank-{rank}.json").write_text(json.dumps(
             {"passes": {"a": passed, f"only {rank}": True}, "numbers": [float(rank)]}))
     assert results.read(tmp_path) == (
         {"a": False, "only 0": True, "only 1": True}, [0.0, 1.0], {})
-
-
-def test_times_of_a_demo_are_in_seconds(tmp_path, monkeypatch):
-    monkeypatch.setenv(results.FOLDER, str(tmp_path))
-    (tmp_path / "osu_one.py").write_text(
-        "print('# MPI One Latency Test\\n# Size [B]  Latency [us]\\n  0  1.5\\n  8  2.50')\n")
-    osu.main(str(tmp_path), ["one"])
-    assert results.read(tmp_path) == ({"one": True}, [], {"one 8": 2.5e-6})
 
 
 @pytest.mark.parametrize("changed, text", [
@@ -151,13 +92,6 @@ def test_numbers_that_plain_does_not_repeat_are_no_fault_of_hpccoll():
     other = PLAIN._replace(numbers=[5.0, 2.0])
     assert bench.differences([PLAIN, other], [other], 0.0) == []
     assert not bench.repeats([PLAIN, other], 0.0) and bench.repeats([PLAIN, PLAIN], 0.0)
-
-
-def test_a_profile_counts_the_calls_of_hpccoll(tmp_path):
-    path = tmp_path / "profile.json"
-    assert jobs.served(path) is None
-    path.write_text(json.dumps({"calls": 8, "served_part": 5 / 8}))
-    assert jobs.served(path) == {"calls": 8, "served": 5}
 
 
 @pytest.mark.parametrize("error, problem", [

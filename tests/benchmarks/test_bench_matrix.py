@@ -1,8 +1,5 @@
 """The program ``benchmarks/bench_matrix.py``: several MPI libraries."""
 
-import os
-import subprocess
-import sys
 
 import pytest
 from bench_matrix import command
@@ -83,31 +80,3 @@ def test_matrix_refuses(tmp_path, monkeypatch, words, problem):
     ran = matrix("allreduce", "-e", one, "-o", str(tmp_path / "out"), *words)
     assert ran.exit_code == 2 and ran.stdout == ""
     assert problem in ran.stderr and ran.stderr.count("\n") == 1
-
-
-def test_matrix_refuses_two_environments_of_one_name(tmp_path):
-    one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
-    ran = matrix("allreduce", "-e", one, "-e", one, "-o", str(tmp_path / "out"))
-    assert ran.exit_code == 2 and ran.stdout == "" and "one name" in ran.stderr
-
-
-def test_matrix_passes_repeated_options_on_and_measures_each_number_of_ranks_once(tmp_path):
-    pytest.importorskip("matplotlib")
-    one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
-    ran = matrix("my.py:torus", "-p", "x=2", "-p", "y=1", "-e", one, "--ranks", "2,2",
-                "-o", str(tmp_path / "out"))
-    assert ran.exit_code == 0, ran.output
-    said, = (tmp_path / "one" / "bin" / "mpiexec.log").read_text().splitlines()
-    assert "bench my.py:torus --param x=2 --param y=1 --json" in said
-
-
-@pytest.mark.slow
-def test_the_matrix_starts_no_mpi_itself(tmp_path):
-    pytest.importorskip("matplotlib")
-    one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.modules['mpi4py'] = None\n"
-         "from bench_matrix import command; command(sys.argv[1:])", "allreduce", "-e", one,
-         "--ranks", "2", "-o", str(tmp_path / "out")], capture_output=True, text=True, timeout=60,
-        check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-    assert done.returncode == 0, done.stderr

@@ -1,10 +1,9 @@
 """What groups send: closed forms, what crosses nodes, and links that groups share."""
 
 import pytest
-from mesh_traffic import GroupTraffic, Transformer, part_of, traffic
+from mesh_traffic import Transformer, traffic
 
-from hpccoll import Topology, schedule, simulate
-from hpccoll.errors import ArgumentError
+from hpccoll import schedule, simulate
 from hpccoll.training.groups.placement import place
 
 MODEL = Transformer(parameters=1_200_000, layers=6, hidden=48, sequence=240, batch=2, itemsize=2,
@@ -72,27 +71,3 @@ def test_uneven_nodes_are_costed_too():
 
 def test_one_rank_sends_nothing():
     assert rows("1") == {} and rows("1x4", Transformer(0, 0, 8, 8)) == {}
-
-
-def test_a_row_as_text():
-    row = GroupTraffic(("dp", "sp"), "allreduce", 1.0, 1 << 20, 1.5 * (1 << 20), 0, 2e-3)
-    assert str(row) == ("dp x sp: 1 allreduce of 1 MiB, 1.5 MiB sent per rank, "
-                        "0 B across nodes in all, 2 ms")
-
-
-def test_sizes_are_not_negative():
-    with pytest.raises(ArgumentError, match="layers: .*-1"):
-        Transformer(1, -1, 1, 1)
-
-
-def test_the_rows_of_a_mesh_as_text():
-    dp, tp = map(str, traffic(place("2x2", tp=2), Transformer(1000, 2, 8, 16), "hdr"))
-    assert dp.startswith("dp: 1 allreduce of 1.953 KiB, 1.953 KiB sent per rank, 7.812 KiB")
-    assert tp.startswith("tp: 8 allreduce of 256 B")
-
-
-@pytest.mark.parametrize("layout, group, expected", [
-    ("2x4", [1, 2, 5], "2,1"), ("2x4", [5, 1, 2], "2,1@1,2,0"), ("4", [0, 3], "1x2"),
-    ("2x2x2", [0, 1, 5], "(1x2),(1x1)"), ("2x2@0,2,1,3", [0, 1, 2, 3], "2x2@0,2,1,3")])
-def test_the_layout_of_a_group(layout, group, expected):
-    assert str(part_of(Topology.parse(layout), group)) == expected

@@ -9,8 +9,7 @@ pytest.importorskip("rich")
 
 from click.testing import CliRunner
 from simulate_step import command
-from step_simulator import sweep
-from step_simulator.catalog import MODELS, find
+from step_simulator.catalog import find
 from step_simulator.simulation import simulate_step
 
 from hpccoll.training.trace import read
@@ -28,52 +27,6 @@ def test_one_step_is_a_report_with_the_best_buckets_for_it():
     assert done.output.removeprefix(report).startswith("  best buckets   ")
 
 
-def test_several_are_a_table_of_at_most_a_hundred_columns():
-    done = call("--model", "bert-large", "--nodes", "1:4", "--shard", "0,3", "--bucket-bytes",
-                "8M,25M")
-    assert done.exit_code == 0, done.output
-    lines = done.stdout.splitlines()
-    assert max(map(len, lines)) <= 100 and "…" not in done.stdout
-    rows = [" ".join(line.strip("* ").split()) for line in lines if "MiB" in line]
-    assert len(rows) == 3 * 2 * 2
-    assert sum(row.startswith("4x1 8 MiB none 3 ") for row in rows) == 1
-    assert sum(line.startswith("* 4x1") for line in lines) == 1 and "# simulated; hdr" in lines[1]
-
-
-@pytest.mark.parametrize("width", [80, 100, 140])
-def test_the_table_fits_and_says_what_its_columns_are(width, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    lines = call("--model", "resnet50", "--nodes", "1,2")
-    lines = lines.output.splitlines()
-    assert max(map(len, lines)) <= width and not any(line.endswith(" ") for line in lines)
-    assert any(line.startswith("# exposed: ") for line in lines)
-    assert not any(line.startswith("*") for line in lines)  # one step on each layout
-    assert ("a wider terminal also shows" in lines[-1]) is (width == 80)
-
-
-@pytest.mark.parametrize("more, asked, said", [
-    ((), 3, "interrupted: 1 of 3 steps are simulated\n"),
-    (("--compress", "bf16", "--break-even"), 1, "0 break-even rates found\n")])
-def test_ctrl_c_shows_the_steps_that_are_known(monkeypatch, more, asked, said):
-    def stopping(*words):
-        raise KeyboardInterrupt
-
-    def one(*words):
-        monkeypatch.setattr(sweep, "over_buckets", stopping)
-        return whole(*words)
-
-    whole = sweep.over_buckets
-    monkeypatch.setattr(sweep, "over_buckets", one)
-    monkeypatch.setattr(sweep, "break_even", stopping)
-    nodes = "1:4" if asked > 1 else "2"
-    done = call("--model", "resnet50", "--nodes", nodes, *more)
-    assert done.exit_code == 130 and done.stderr.endswith(said), done.stderr
-    assert ("1x1" in done.stdout) if asked > 1 else ("on 2 ranks" in done.stdout)
-    done = call("--model", "resnet50", "--nodes", nodes)  # at once
-    assert done.exit_code == 130 and done.stdout == ""
-    assert done.stderr == "hpccoll: simulate_step: interrupted\n"
-
-
 def test_the_assumed_rate_is_named_where_the_machine_has_no_gpus():
     words, note = ("--model", "resnet50"), "100 TFLOP/s is the rate of a GPU, and hdr names no GPUs"
     for nodes in "1", "1,2":
@@ -81,13 +34,6 @@ def test_the_assumed_rate_is_named_where_the_machine_has_no_gpus():
         assert note in told and "at 100 TFLOP/s (assumed)" in told
         assert "names no GPUs" not in call(*words, "--nodes", nodes, "--tflops", "2").output
         assert "names no GPUs" not in call(*words, "--machine", "perlmutter-gpu").output
-
-
-def test_sizes_as_people_write_them():
-    done = call("--model", "resnet50", "--bucket-bytes", "1M:4M", "--first-bucket-bytes", "512K",
-                "--json", "-")
-    assert [(r["bucket_bytes"], r["first_bucket_bytes"]) for r in json.loads(done.output)[
-        "results"]] == [(1 << 20, 1 << 19), (2 << 20, 1 << 19), (4 << 20, 1 << 19)]
 
 
 def test_json_holds_the_model_and_every_step():
@@ -133,12 +79,6 @@ def test_picture_and_timeline(tmp_path):
         simulate_step("resnet50", nodes=4).seconds)
 
 
-def test_models_are_listed():
-    done = call("--models")
-    assert [line.split()[0] for line in done.output.splitlines()] == list(MODELS)
-    assert "25,557,032 parameters, 64 samples" in done.output
-
-
 @pytest.mark.parametrize("words, problem", [
     ((), "--model: a model is required; choose from resnet50"),
     (("--model", "nowhere"), "'nowhere' is neither a file nor known"),
@@ -156,10 +96,3 @@ def test_models_are_listed():
 def test_what_is_refused(words, problem):
     done = call(*words)
     assert done.exit_code == 2 and problem in done.stderr
-
-
-def test_a_users_mistake_is_one_line():
-    done = call("--nodez", "3")
-    assert done.exit_code == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("hpccoll: simulate_step: No such option '--nodez'")
-    assert "Usage: simulate_step [OPTIONS]" in call("--help").output

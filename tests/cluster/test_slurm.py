@@ -5,6 +5,7 @@ import math
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -259,11 +260,45 @@ def test_nothing_is_left_of_a_cluster():
     assert not cluster.home.exists()
 
 
-@pytest.mark.once
-def test_nothing_is_left_of_a_cluster_that_does_not_come_up(monkeypatch):
-    monkeypatch.setattr(module, "CONFIGURATION", module.CONFIGURATION + "Nonsense=yes\n")
-    cluster = Slurm()
-    with pytest.raises(RuntimeError, match="does not come up"):
-        cluster.__enter__()
-    assert cluster.processes() == []
-    assert not cluster.home.exists()
+@several_nodes
+def test_status_of_a_running_job_on_all_nodes(cluster, tmp_path):
+    """From a step beside that of the job; it ends nothing."""
+    program, go_on = tmp_path / "late.py", tmp_path / "go_on"
+    program.write_text(f"""
+import os, time, numpy, hpccoll
+from mpi4py import MPI
+comm, x = hpccoll.Comm(MPI.COMM_WORLD), numpy.ones(8)
+for _ in range(4):
+    comm.Allreduce(MPI.IN_PLACE, x)
+while comm.rank == 3 and not os.path.exists({str(go_on)!r}):
+    time.sleep(0.1)
+comm.Allreduce(MPI.IN_PLACE, x)
+print("done")
+""")
+    job = threading.Thread(target=lambda: ended.append(srun(
+        cluster, "-N2", "-n4", "--mpi=pmi2", sys.executable, program)))
+    ended, text, end = [], "", time.monotonic() + 60
+    job.start()
+    while "late.py:8" not in text and time.monotonic() < end:
+        number = cluster.call("squeue", "-h", "-o", "%i").stdout.strip()
+        shown = srun(cluster, "--jobid", number, "--overlap", "-N2", "--ntasks-per-node", "1",
+                     sys.executable, "-m", "hpccoll", "status", number) if number else None
+        text = shown.stdout if shown is not None else ""
+    go_on.touch()
+    job.join()
+    assert f"rank 3 is at {program}:8; its last call was call" in text, (text, shown)
+    assert "rank 2 waits for" in text or "rank 2 is in the MPI library in call" in text, text
+    assert ended[0].stdout.split() == ["done"] * 4, ended
+
+
+@several_nodes
+@pytest.mark.long
+def test_times_that_an_administrator_measures_are_read_by_later_jobs(cluster, tmp_path):
+    table = tmp_path / "tuning.json"
+    words = "-N2", "-n4", "--mpi=pmi2", sys.executable, "-m", "hpccoll"
+    tuned = srun(cluster, *words, "tune", "--quick", "--force", "--collective", "allreduce",
+                 "-o", table)
+    assert tuned.returncode == 0, (tuned.stdout, tuned.stderr)
+    table.chmod(0o444)
+    shown = srun(cluster, *words, "doctor", HPCCOLL_TUNING=str(table))
+    assert f"{table} has times of such a job" in " ".join(shown.stdout.split()), shown

@@ -5,8 +5,12 @@ here with directives that note what they are told.
 """
 
 import configparser
+import os
 import re
+import runpy
+import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -117,3 +121,34 @@ def test_environments_of_conda_have_what_setup_says(name):
     assert ("--no-binary=mpi4py" in text) == (name == "environment.yml")
     for package, version in NEEDED.items():
         assert not version or float(listed[package]) >= float(version)
+
+
+# Releases: one version; checks for sites
+def test_all_files_have_one_version():
+    """A released change log has a date; until then only that is missing."""
+    release = runpy.run_path(str(ROOT / "packaging/release.py"))
+    dated = re.search(rf"^## {re.escape(hpccoll.__version__)} \(\d{{4}}-\d\d-\d\d\)$",
+                      (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    found = release["faults"](hpccoll.__version__)
+    assert len(found) == (dated is None) and all("date of the release" in one for one in found)
+    assert len(release["faults"]("9.9.9")) == len(release["VERSIONS"]) + 1
+
+
+SITE = """site_configuration = {"systems": [{"name": "here", "hostnames": [".*"], "partitions": [{
+    "name": "node", "scheduler": "local", "launcher": "mpiexec", "environs": ["default"]}]}],
+    "environments": [{"name": "default"}]}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_reframe_runs_the_checks_of_a_site(tmp_path):
+    pytest.importorskip("reframe")
+    (tmp_path / "site.py").write_text(SITE, encoding="utf-8")
+    folder = Path(sys.executable).parent
+    done = subprocess.run(
+        [folder / "reframe", "-C", "site.py", "-c", ROOT / "packaging/reframe/hpccoll_checks.py",
+         "--prefix", tmp_path, "-r"], cwd=tmp_path, capture_output=True, text=True, timeout=280,
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "NO_COLOR": "1"})
+    assert "Ran 4/4 test case(s) from 4 check(s) (0 failure(s)" in done.stdout, done.stdout[-3000:]
+    assert done.stdout.count("one_mebibyte:") == 2

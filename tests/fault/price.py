@@ -27,7 +27,7 @@ import numpy
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.measure.profiling import profiled
+from hpccoll.comm import profiled
 
 RAW = MPI.Intracomm(MPI.COMM_WORLD)
 RANK = RAW.Get_rank()

@@ -71,6 +71,11 @@ def forms(comm, source, sink):
         request.Start()
         request.Wait()
 
+    def posted():
+        request = comm.Iallreduce(source, sink)
+        time.sleep(0.5)  # the library may find out in the meantime, and fail in its own words
+        request.Wait()
+
     def objects():
         sink[:] = sum(comm.allgather(1))
 
@@ -93,6 +98,7 @@ def forms(comm, source, sink):
     exchange = Exchange(comm, [source]) if case.get("form") == "exchange" else None
     return {"blocking": lambda: comm.Allreduce(source, sink), "persistent": persistent,
             "nonblocking": lambda: comm.Iallreduce(source, sink).Wait(), "objects": objects,
+            "posted": posted,
             "split": lambda: made(lambda: comm.Split(0, rank)),
             "empty": lambda: made(lambda: comm.empty(10)),
             "inside": lambda: made(lambda: comm._create_after_meeting(Split)),

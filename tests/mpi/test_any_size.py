@@ -1,7 +1,4 @@
-"""Calls of new sizes, which the compiled executor fits to its plans: paths, errors, the log.
-
-Their results: ``new sizes`` of ``test_calls.py``.
-"""
+"""Calls of new sizes, which the compiled executor fits to its plans: paths, errors, the log."""
 
 import time
 from itertools import accumulate

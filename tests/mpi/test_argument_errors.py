@@ -103,7 +103,6 @@ class Wrong(NamedTuple):
 
 A, B, BIG, MANY = numpy.zeros(3), numpy.ones(3), numpy.zeros(8), numpy.ones(1 << 16)
 PARTS = numpy.arange(12.)
-BYTES = numpy.zeros(4 * 8 + 1, "u1")
 FLOAT8 = Tensor(dtype="u1", code=FLOAT8_E4M3FN)
 BELOW = numpy.zeros(SIZE + 5)
 #: Calls that are wrong in ways of their own; the numbers of elements do not fit where no comment
@@ -269,11 +268,7 @@ def test_a_predefined_operator_on_a_derived_type_is_an_error_with_a_name(way):
 
 @pytest.mark.parametrize("set_up", [False, True])
 def test_the_error_handler_of_the_communicator_is_called(set_up):
-    """For errors of MPI's, with their class, as the library does; not for those of mpi4py's own.
-
-    Looked at as well: registered and other device memory, which take the same way; errors of the
-    library's, which has called the handler; of requests, which have no handler of their own.
-    """
+    """For errors of MPI's, with their class, as the library does; not for those of mpi4py's own."""
     seen, comm = [], hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup())
     if set_up:
         assert comm.layout

@@ -1,9 +1,5 @@
-"""Arguments that the MPI standard and mpi4py permit, in programs that were not written for hpccoll.
-
-Looked at beside them: the key of the cache in C, which reads arrays of counts in place and leaves
-the others to Python; specifications with counts, whose keys hold lists and tuples only; plans for
-any size, which check displacements themselves; derived datatypes, which are packed by address.
-"""
+"""Arguments that the MPI standard and mpi4py permit, in programs that were not written for
+hpccoll."""
 
 import numpy
 import pytest

@@ -23,7 +23,7 @@ from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.call_forms import FORMS
 from hpccoll.measure.cases import UNEVEN, make
 from hpccoll.measure.timing import Settings, World
-from hpccoll.tools.bench import overlap, session, torch_groups
+from hpccoll.tools.bench import session, torch_groups
 from hpccoll.tools.bench.session import Options
 
 pytestmark = pytest.mark.mpi
@@ -157,31 +157,6 @@ def test_wrong_results_of_each_form_are_found(monkeypatch, form, name, broken):
         assert {r.candidate for g in outcome.groups for r in g if r.failures} == {"auto"}
 
 
-def test_several_buffers_segments_and_a_layout():
-    settings = QUICK._replace(rotate=3, segment_bytes=256)
-    assert measured(["allreduce", "bcast"], "ring,chain,auto", settings=settings).failures == 0
-    layout = session.Topology.parse(",".join("1" * WORLD.size), WORLD.size)
-    settings = QUICK._replace(topology=layout)
-    for registered in (False, True):
-        outcome = measured(["allreduce"], "all", settings=settings, registered=registered)
-        assert outcome.failures == 0
-        if WORLD.rank == 0:
-            assert "leader" in {r.candidate for group in outcome.groups for r in group}
-
-
-@pytest.mark.parametrize("in_place", [False, True], ids=["", "in place"])
-def test_registered_memory(in_place):
-    """Ranks need different numbers of buffers of a rooted collective."""
-    settings = QUICK._replace(rotate=2)
-    outcome = measured(["allreduce", "gather", "reduce", "scatter", "alltoall"],
-                       "native,auto,linear,ring", registered=True, in_place=in_place,
-                       settings=settings, root=WORLD.size - 1)
-    assert outcome.failures == 0
-    if WORLD.rank == 0:
-        assert outcome.environment["buffers"] == (
-            "registered" if WORLD.size > 1 else "unregistered")
-
-
 @pytest.mark.parametrize("in_place", [False, True], ids=["", "in place"])
 def test_peers(in_place):
     """PyTorch's collectives get the same buffers and are held to the same results."""
@@ -208,14 +183,6 @@ def swept(stops_after=None, sweeps=3, iterations=7):
     return course, outcome
 
 
-def test_sweeps_share_the_iterations():
-    course, outcome = swept()
-    assert outcome.failures == 0 and not outcome.interrupted
-    if WORLD.rank == 0:
-        assert course == ["begin", "allreduce", 2, 2, "bcast", 1, 1, "end"]
-        assert {len(r.seconds) for group in outcome.groups for r in group} == {9}
-
-
 def test_sweeps_that_are_interrupted_tell_what_they_have():
     """Rank 0 is asked before each case, and before each repetition of it but the first."""
     for stops_after in range(7):
@@ -227,24 +194,6 @@ def test_sweeps_that_are_interrupted_tell_what_they_have():
             assert len(told) == len(outcome.groups) == min((stops_after + 1) // 2, 4)
             assert {entry for entry in course if isinstance(entry, str)} <= {
                 "begin", "allreduce", "bcast", "interrupted"}
-
-
-@pytest.mark.parametrize("registered", [False, True], ids=["", "registered"])
-def test_overlap(registered):
-    """Nonblocking calls are right, and those that cannot serve are left out on all ranks."""
-    options = Options(["allreduce", "gatherv", "bcast"], [8, 4000 * WORLD.size],
-                      numpy.dtype("f4"), wanted=candidates.parse("native,linear,ring,binomial"),
-                      registered=registered, settings=QUICK._replace(iterations=3))
-    outcome = overlap.run(WORLD, options, 1)
-    assert outcome.failures == 0
-    if WORLD.rank:
-        assert outcome.groups == []
-        return
-    measured = [[(r.collective, r.candidate) for r in group] for group in outcome.groups]
-    chosen = dict(sum(measured, []))
-    assert chosen == {"allreduce": "ring", "gatherv": "linear", "bcast": "binomial"}
-    assert all(group[0][1] == "native" for group in measured)
-    assert {len(r.pure_seconds) for group in outcome.groups for r in group} == {3}
 
 
 def idle(rank, size):
@@ -313,19 +262,6 @@ def test_rank_0_alone_writes(tmp_path):
     assert sum(record["environment"]["hosts"].values()) == WORLD.size
     known = WORLD.size == 2 and os.cpu_count() > 1
     assert (record["environment"]["shared_cache"] is not None) == known
-
-
-@pytest.mark.parametrize("words", [["nonsense"], ["allreduce", "-i", "x"],
-                                   ["bcast", "--root", str(WORLD.size)],
-                                   ["overlap"], ["overlap", "bcast", "--sweeps", "2"],
-                                   ["overlap", "bcast", "--root", str(WORLD.size)],
-                                   ["bcast", "--json", "missing/x"]])
-def test_rank_0_alone_complains(tmp_path, monkeypatch, words):
-    monkeypatch.chdir(tmp_path)
-    ran = bench(*words)
-    assert ran.exit_code == 2
-    assert ran.stdout == ""
-    assert ran.stderr.count("\n") == (WORLD.rank == 0)
 
 
 def test_every_rank_knows_that_something_was_wrong(monkeypatch):

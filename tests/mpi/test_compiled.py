@@ -2,27 +2,21 @@
 
 import os
 import signal
-import sys
 import threading
 import time
-import traceback
-from pathlib import Path
 
 import numpy
 import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.calls.call import Call
-from hpccoll.calls.specification import Buffer
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.errors.mpi import DeadCommunicatorError
 from hpccoll.runtime.attributes import existing_context
 from hpccoll.runtime.execution import compiled
 
 if compiled.BUILT:
-    from hpccoll.runtime.execution import _executor
-PACKAGE = Path(hpccoll.__file__).parent
+    pass
 pytestmark = pytest.mark.skipif(not compiled.BUILT or MPI.COMM_WORLD.Get_size() == 1,
                                 reason="the compiled executor was not built, or has no peers")
 
@@ -37,52 +31,6 @@ def test_arrays_that_are_new_in_every_call_need_no_preparation(world, monkeypatc
             assert (sink == turn * world.size).all()
             world.Allreduce(recvbuf=sink, sendbuf=numpy.full(9, 1.0), op=MPI.SUM)
             assert (sink == world.size).all()
-
-
-def walk(call, array):
-    """The files of the package that an array passes on its way into the compiled plan, in order.
-
-    These are the files of the functions that run when the plan starts, and of those that return
-    a new object for the array: a buffer or a call.
-    """
-    files, address = [], MPI.Get_address(array)
-
-    def stands_for(value):
-        buffer = value.source if isinstance(value, Call) else value
-        return isinstance(buffer, Buffer) and MPI.Get_address(buffer.array) == address
-
-    def add(*frames):
-        files.extend(path.relative_to(PACKAGE).as_posix() for path in (
-            Path(frame.f_code.co_filename) for frame in frames) if path.is_relative_to(PACKAGE))
-
-    def look(frame, event, value):
-        if event == "return" and stands_for(value):
-            names = frame.f_code.co_varnames[:frame.f_code.co_argcount]
-            if not any(frame.f_locals[name] is value for name in names):
-                add(frame)
-        if event == "c_call" and type(value.__self__) is _executor.CompiledPlan:
-            add(*(one for one, _ in traceback.walk_stack(frame)))
-
-    sys.setprofile(look)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return list(dict.fromkeys(files))
-
-
-@pytest.mark.parametrize("count", [9, 1 << 17])
-def test_the_way_of_an_array_into_its_plan(world, count):
-    """The picture in docs/design.md; a later call crosses no file of Python beyond the method."""
-    with world.using(allreduce="ring"):
-        world.Allreduce(numpy.ones(1), numpy.empty(1))
-        array = numpy.ones(count)
-        files = walk(lambda: world.Allreduce(array, numpy.empty(count)), array)
-        drawn = (PACKAGE.parent / "docs" / "design.md").read_text()
-        drawn = drawn.split("## The way of an array")[1].split("## ")[0]
-        assert len(files) == 7 and all(f"`{file}`" in drawn for file in files), files
-        array = numpy.ones(count)
-        assert not walk(lambda: world.Allreduce(array, numpy.empty(count)), array)
 
 
 @pytest.fixture

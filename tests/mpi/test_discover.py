@@ -94,17 +94,6 @@ def test_switches_that_slurm_knows(alone, monkeypatch):
     assert discover(WORLD, alone, ("node",)).topology.depth == min(2, WORLD.size)
 
 
-def test_switches_from_a_file(alone, monkeypatch, tmp_path):
-    path = WORLD.bcast(str(tmp_path / "network"))
-    if WORLD.rank == 0:
-        with open(path, "w") as file:
-            file.write("SwitchName=a Nodes=n0\nSwitchName=b Nodes=n[1-99]\n")
-    monkeypatch.setenv("SLURMD_NODENAME", f"n{WORLD.rank}")
-    WORLD.Barrier()
-    topology = same(WORLD, discover(WORLD, alone, network=path)).topology
-    assert topology.depth == (3 if WORLD.size > 2 else min(2, WORLD.size))
-
-
 @pytest.mark.parametrize("bad", ["missing", "malformed", "without a node"])
 def test_a_file_that_cannot_serve_is_an_error_on_every_rank(alone, monkeypatch, tmp_path, bad):
     path = WORLD.bcast(str(tmp_path / "network"))

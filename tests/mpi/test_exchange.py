@@ -121,18 +121,6 @@ def test_on_some_of_the_ranks(world):
 
 
 @pytest.mark.mpi
-def test_several_exchanges_at_a_time(world):
-    rank, size = world.Get_rank(), world.Get_size()
-    arrays = [numpy.full(5000, 2.0 ** rank) for _ in range(3)]
-    exchanges = [Exchange(world, [array], op="sum") for array in arrays]
-    for exchange, array in zip(exchanges, arrays):
-        exchange.ready(0, array)
-    for exchange in reversed(exchanges):
-        assert (exchange.wait()[0] == 2.0 ** size - 1).all()
-        exchange.close()
-
-
-@pytest.mark.mpi
 def test_autotuning_ends_with_the_same_knobs_everywhere(world, tmp_path):
     path = world.bcast(str(tmp_path / "log.jsonl"))
     array = numpy.full(1000, 1.0)

@@ -273,11 +273,7 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch):
 
 @pytest.mark.parametrize("way", ["first", "set-up", "split"])
 def test_duplicates_in_flight(way):
-    """Open MPI confuses their messages with those of a nonblocking collective.
-
-    Looked at beside it: nonblocking collectives on private communicators, which are never
-    duplicated while they run; the comparison of calls that disagree, which comes after a meeting.
-    """
+    """Open MPI confuses their messages with those of a nonblocking collective."""
     for _ in range(4):
         comm = new()
         if way == "set-up":

@@ -1,6 +1,5 @@
 """The benchmark of device memory, on the double."""
 
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -13,7 +12,6 @@ pytest.importorskip("click")
 import gpu_calls
 from click.testing import CliRunner
 
-from hpccoll.errors import HpccollError
 from support.gpu.device import installed
 from support.gpu.streams import Devices
 
@@ -53,32 +51,6 @@ def test_two_runs_are_one_record_and_two_tables(record):
             assert each["seconds"] >= each["host_seconds"] > 0
     shown = CliRunner().invoke(gpu_calls.command, ["--show", record]).stdout
     assert shown.count("| bytes | by hand | native | auto |") == 2 and "\n| 4K" in shown
-
-
-def test_wrong_results_are_an_exit_status_and_a_mark(record, monkeypatch):
-    monkeypatch.setattr(gpu_calls, "WAYS", (gpu_calls.BY_HAND,))
-    monkeypatch.setattr(gpu_calls.Way, "_by_hand", lambda self, x, op: None)
-    ran = CliRunner().invoke(gpu_calls.command, [])
-    assert ran.exit_code == 1
-    assert WORLD.rank or "**wrong**" in ran.stdout
-
-
-def test_a_way_that_cannot_run_says_why(record, monkeypatch):
-    monkeypatch.setattr(gpu_calls, "WAYS", (gpu_calls.BY_HAND, gpu_calls.FLOOR))
-    if WORLD.rank == 1:
-        monkeypatch.setattr(gpu_calls.Way, "_prepare", lambda self, count: 1 // 0)
-    ran = CliRunner().invoke(gpu_calls.command, [])
-    assert ran.exit_code == 0
-    assert WORLD.rank or ran.stdout.count("ZeroDivisionError") == 2
-    assert WORLD.rank or "| 8 | - | - |" in ran.stdout
-
-
-def test_a_file_that_is_no_record_is_refused(tmp_path):
-    path = tmp_path / "other.json"
-    for text in ("", "[]", "{}", json.dumps({"schema": "another"})):
-        path.write_text(text)
-        with pytest.raises(HpccollError, match=r"other\.json"):
-            gpu_calls.read_runs(str(path))
 
 
 def test_without_a_gpu_all_ranks_end(monkeypatch):

@@ -5,22 +5,15 @@ from math import inf
 
 import numpy
 import pytest
-from mpi.ipc_case import RANK, SIZE, WORLD, community, counted, cupy, folder, given, machine
+from mpi.ipc_case import RANK, SIZE, community, counted, cupy, folder, given, machine
 from mpi4py import MPI
 
 import hpccoll
 from hpccoll.cuda import registered
-from hpccoll.cuda.ipc import IpcQueue, PeerMemory
-from hpccoll.cuda.transport import READ, READY, DeviceBatch, DeviceReceive
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.errors.mpi import OperatorError
-from hpccoll.measure.timing import Settings
 from hpccoll.testing import exact
-from hpccoll.tools.bench import session
-from hpccoll.tune.table import Candidate
-from support.gpu import ipc as double
-from support.gpu.device import installed, queue
-from support.gpu.streams import CudaStatus, Stream
+from support.gpu.device import queue
 
 pytestmark = pytest.mark.mpi(min_size=2)
 __all__ = ["cupy", "folder", "machine"]
@@ -125,17 +118,6 @@ def test_ranks_that_do_not_combine_learn_that_an_operator_is_wrong(cupy):
     op.Free()
 
 
-def test_bench_measures_registered_memory(cupy, monkeypatch):
-    options = session.Options(
-        ("allreduce", "alltoall"), (4096,), numpy.dtype("f4"), wanted=[Candidate("linear")],
-        settings=Settings(iterations=3), registered=True, on_device=True)
-    with counted(monkeypatch) as found:
-        outcome = session.run(WORLD, options, [])
-    assert not outcome.failures and len(found) >= 6
-    if RANK == 0:
-        assert outcome.environment["buffers"] == "device registered"
-
-
 @pytest.mark.parametrize("kind", ["host", "not registered", "too much scratch"])
 def test_ranks_may_pass_other_memory(cupy, kind, monkeypatch):
     """Device memory is read by the host; what lies on the host is copied to the device."""
@@ -223,79 +205,6 @@ def test_memory_outlives_the_communicator_and_nothing_leaks(cupy, machine):
     assert set(left) <= {"streams"}, left
 
 
-# -- what breaks it ------------------------------------------------------------------------------
-def deaf(kind):
-    """A rank that does not wait for events of a kind."""
-    follow = IpcQueue.follow
-    return lambda self, which, *where: None if which == kind else follow(self, which, *where)
-
-
-def dumb(kind):
-    """A rank that records no events of a kind."""
-    signal = IpcQueue.signal
-    return lambda self, which, *where: None if which == kind else signal(self, which, *where)
-
-
-def leaving_first(self, receives):
-    """Senders get their memory back before what reads it is queued."""
-    waiting = [action for receive in receives for action in receive.use_steps()]
-    for receive in receives:
-        receive.leave()
-    self.queue.run(waiting)
-
-
-def on_another_stream(self, actions):
-    """Kernels on a stream of their own."""
-    with self.device, Stream(self.peers.cupy.cuda.get_current_stream().machine, self.device.id,
-                             non_blocking=True):
-        for function, operands in actions:
-            function(*operands)
-
-
-#: What is broken: where, and what is there instead.
-BREAKS = {
-    "a peer's memory is read before its event": (IpcQueue, "follow", deaf(READY)),
-    "the sender records no event": (IpcQueue, "signal", dumb(READY)),
-    "memory is used again while a peer reads it": (IpcQueue, "follow", deaf(READ)),
-    "the reader records no event": (IpcQueue, "signal", dumb(READ)),
-    "memory is given back before what reads it is queued": (DeviceBatch, "use", leaving_first),
-    "kernels run on another stream": (IpcQueue, "run", on_another_stream),
-    "messages lie at the beginning of their memory": (DeviceReceive, "message", lambda self, key:
-        self.endpoint.node.region(self.posting.peer, key >> 48 << 48, self.nbytes).view(
-            self.array.dtype)),
-}
-
-
-def exchange(cupy, comm):
-    """An allgather whose input is computed late, and overwritten as soon as it may be."""
-    x, y = comm.empty(72, "i8", xp=cupy)[8:], comm.empty(64 * SIZE, "i8", xp=cupy)
-    wrong = 0
-    for turn in range(3):
-        x[...] = cupy.asarray(given(64, "i8", turn))
-        comm.Allgather(x, y)
-        x[...] = cupy.asarray(numpy.full(64, -1))
-        for rank in range(SIZE):  # one after the other
-            WORLD.Barrier()
-            if rank == RANK:
-                cupy.cuda.get_current_stream().synchronize()
-        WORLD.Barrier()
-        wanted = numpy.concatenate([given(64, "i8", turn, rank) for rank in range(SIZE)])
-        wrong += not (cupy.asnumpy(y) == wanted).all()
-        WORLD.Barrier()
-    return wrong
-
-
-@pytest.mark.parametrize("what", BREAKS)
-def test_a_broken_variant_is_caught(cupy, what, monkeypatch):
-    comm = community()
-    where, name, instead = BREAKS[what]
-    with comm.using(allgather="linear"):
-        assert not exchange(cupy, comm)
-        monkeypatch.setattr(where, name, instead)
-        assert sum(WORLD.allgather(exchange(cupy, comm)))
-    comm.Free()
-
-
 def test_a_stale_handle_opens_nothing(cupy):
     """A second communicator reads its own memory, not what the first one had open."""
     def sums(comm):
@@ -314,25 +223,3 @@ def test_a_stale_handle_opens_nothing(cupy):
     wanted = sum(given(64, "i8", 0, rank) for rank in range(SIZE))
     assert (cupy.asnumpy(sums(second)) == wanted).all()
     second.Free()
-    # The rule itself: what was open when its owner freed it has other contents, and is no memory.
-    memory = cupy.cuda.Memory(4096)
-    handles = WORLD.allgather(cupy.cuda.runtime.ipcGetMemHandle(memory.ptr))
-    with pytest.raises(CudaStatus, match=str(double.INVALID_CONTEXT)):
-        cupy.cuda.runtime.ipcOpenMemHandle(handles[RANK])
-    WORLD.Barrier()
-    del memory
-    gc.collect()
-    WORLD.Barrier()
-    with pytest.raises(CudaStatus, match=str(double.INVALID_VALUE)):
-        cupy.cuda.runtime.ipcOpenMemHandle(handles[(RANK + 1) % SIZE])
-
-
-def test_an_owner_that_frees_before_its_peers_have_closed_is_seen(machine, folder, monkeypatch):
-    monkeypatch.setattr(PeerMemory, "_close", lambda self, first=0: None)
-    with installed(False, machine, folder) as cupy, cupy.cuda.Stream(non_blocking=True):
-        comm = community()
-        comm.empty(64, "i8", xp=cupy)
-        comm.Free()
-        gc.collect()
-        WORLD.Barrier()
-        assert list(folder.glob("*.freed-while-open*"))

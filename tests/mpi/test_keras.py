@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.mpi,
               pytest.mark.threads("hpccoll exchange", until="exit"),
               pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")]
 several = pytest.mark.skipif(MPI.COMM_WORLD.size == 1, reason="one rank agrees with itself")
-JAX = keras.config.backend() == "jax"
 
 
 def data(rank):

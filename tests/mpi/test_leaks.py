@@ -99,20 +99,6 @@ def test_sizes_and_wishes_that_are_always_new_are_forgotten(world):
     assert len(world._caches) <= MOST_WISHES + 1
 
 
-@pytest.mark.mpi
-def test_communicators_come_and_go(world):
-    """Far more communicators than an MPI library can hold at once."""
-    data, out = numpy.ones(10), numpy.empty(10)
-    for _ in range(60):
-        comm = world.Dup()
-        comm.empty(100)
-        with comm.using(allreduce="ring"):
-            for _ in range(3):
-                comm.Allreduce(data, out)
-        comm.Free()
-    assert (out == world.size).all() and MPI.COMM_WORLD.size == world.size
-
-
 def shared_kilobytes():
     """Shared memory that this process has touched."""
     with open("/proc/self/status") as status:

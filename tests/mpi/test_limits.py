@@ -1,8 +1,4 @@
-"""Limits and counters that programs reach late: a test sets them low and passes them.
-
-Sizes above a limit take another path, and counters turn round. With the real values, that takes
-large messages or thousands of calls.
-"""
+"""Limits and counters that programs reach late: a test sets them low and passes them."""
 
 import random
 

@@ -1,7 +1,5 @@
-"""Every public name of mpi4py's communicators is one of hpccoll's: same kind, signature, meaning.
-
-The stubs that mpi4py brings along say what a name is and takes; its compiled methods do not.
-"""
+"""Every public name of mpi4py's communicators is one of hpccoll's: same kind, signature,
+meaning."""
 
 import ast
 import functools

@@ -1,9 +1,4 @@
-"""The bits of results on real ranks: sums for any number of them, equality, checks, checksums.
-
-What is right is computed here from all ranks' numbers, which every rank can make: the sums of one
-rank. The checks are seen to fail where a number is NaN, a result is changed on one rank, or a bit
-of a message flips on its way.
-"""
+"""The bits of results on real ranks: sums for any number of them, equality, checks, checksums."""
 
 import hashlib
 import time

@@ -1,7 +1,6 @@
 """Lower-case methods: results exactly mpi4py's."""
 
 import enum
-import functools
 import itertools
 import json
 import operator
@@ -225,15 +224,6 @@ def test_gather_and_scatter_of_sizes_that_differ(world, nbytes):
         assert world.scatter(every if rank == root else None, root) == every[rank]
 
 
-@pytest.mark.parametrize("name", ["float", "tuple", "f8", "large f8", "Number"])
-def test_the_oracle_is_right_about_mpi4py(world, name):
-    mine, op = VALUES[name](world.rank), lambda a, b: a + b
-    values = [VALUES[name](r) for r in range(world.size)]
-    assert same(RAW.allreduce(mine, op), tree(values, op))
-    assert same(RAW.scan(mine, op), prefixes(values, op, True)[world.rank])
-    assert same(RAW.exscan(mine, op), prefixes(values, op, False)[world.rank])
-
-
 def test_what_a_rank_passes_is_never_changed_or_handed_back(world):
     def grow(a, b):
         a += b
@@ -298,12 +288,7 @@ def test_other_picklers(world):
 
 @pytest.mark.parametrize("known", [False, True])
 def test_messages_of_our_own_do_not_go_through_the_pickler_of_the_program(known):
-    """JSON knows no bytes and no exceptions, and turns a tuple into a list.
-
-    Set-up, its comparison of settings, the search for a tuning table, shared memory, plans whose
-    counts the root knows, gather, scatter and errors send objects of ours. Data paths of devices,
-    NCCL's groups, the probe and profiles use the same communicators.
-    """
+    """JSON knows no bytes and no exceptions, and turns a tuple into a list."""
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup(), tuning="off")
     rank, size = comm.rank, comm.size
     if known:
@@ -328,27 +313,3 @@ def test_messages_of_our_own_do_not_go_through_the_pickler_of_the_program(known)
         comm.Free()
     finally:
         MPI.pickle.__init__()
-
-
-def test_interleaved_with_everything_else(world):
-    out = numpy.zeros(1)
-    for i in range(50):
-        assert world.allreduce(i) == i * world.size
-        assert world.bcast([i] * i, i % world.size) == [i] * i
-        with world.using(allreduce="ring"):
-            world.Allreduce(numpy.full(1, float(i)), out)
-        assert out == i * world.size
-        assert world.exscan(i, op=functools.partial(max)) == (i if world.rank else None)
-
-
-def test_user_messages_are_not_disturbed(world):
-    box = bytearray(64)
-    request = world.Irecv(box, MPI.ANY_SOURCE, MPI.ANY_TAG)
-    assert world.allreduce(1) == world.size and world.scan(1) == world.rank + 1
-    with world.using(allreduce="ring"):
-        world.Allreduce(numpy.ones(1000), numpy.empty(1000))
-    assert not request.Test()
-    MPI.COMM_WORLD.Barrier()  # before anybody sends what may arrive
-    world.Send(b"from a user", (world.rank + 1) % world.size)
-    request.Wait()
-    assert box.startswith(b"from a user")

@@ -7,12 +7,13 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.measure.profiling import profiled
+from hpccoll.comm import profiled
 from hpccoll.measure.profiling.observer import OBSERVER
 from hpccoll.measure.profiling.phases import activities, spans
 from hpccoll.measure.profiling.record import read, save
 from hpccoll.runtime.events.phase_events import Activity
 from hpccoll.runtime.execution.built import BUILT
+from support.fresh_events import forget_events
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
@@ -26,7 +27,7 @@ def communicator(monkeypatch, tmp_path, executor="", **settings):
                         **settings}.items():
         monkeypatch.setenv(f"HPCCOLL_{name}", value)
     monkeypatch.setattr(profiled, "write_at_end", lambda folder: None)
-    monkeypatch.setattr(OBSERVER, "records", [])
+    forget_events()
     return hpccoll.Comm(MPI.Intracomm(RAW).Dup())
 
 
@@ -49,10 +50,10 @@ def test_every_phase_of_every_call_is_noted(monkeypatch, tmp_path, executor, nam
     comm.Barrier()
     record, made = records(tmp_path)
     title = next(kind for kind in record.kinds if kind.title == "allreduce")
-    assert ("compiled" in title.served) == (executor == "compiled")
-    calls, number = record.calls(), record.kinds.index(title)
+    assert ("in Python" in title.served) == (executor == "python")
+    calls, number = record.calls, record.kinds.index(title)
     ours = numpy.flatnonzero(calls[:, 0] == number)
-    plan = next(one for one in record.noted["plans"] if one["title"].startswith("allreduce"))
+    plan = next(one for one in record.phases["plans"] if one["title"].startswith("allreduce"))
     phases = range(len(plan["programs"][0]))
     for call in ours:
         mine = made.calls == call
@@ -76,7 +77,7 @@ def test_who_is_waited_for_is_named(monkeypatch, tmp_path, executor):
             time.sleep(PAUSE)
         comm.Allreduce(MPI.IN_PLACE, data)
     record, made = records(tmp_path)
-    last = record.calls()[-1, 1]
+    last = record.calls[-1, 1]
     longest = max((span for span in spans(record, made)
                    if span.details is None and span.start >= last),
                   key=lambda span: span.stop - span.start)
@@ -103,5 +104,5 @@ def test_nothing_is_noted_where_nobody_asks(monkeypatch, tmp_path):
     comm = communicator(monkeypatch, tmp_path, TRACE_PHASES="no")
     assert comm.layout
     comm.Allreduce(MPI.IN_PLACE, numpy.ones(8))
-    assert records(tmp_path)[1] is None and comm._context.moments is None
+    assert records(tmp_path)[1] is None and comm._context.phases is None
     comm.Free()

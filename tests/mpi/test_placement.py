@@ -1,7 +1,4 @@
-"""Ranks that are not numbered node by node: order, errors, and how such nodes are found.
-
-Every hierarchical algorithm: ``dealt`` and ``shuffled`` of ``test_calls.py``.
-"""
+"""Ranks that are not numbered node by node: order, errors, and how such nodes are found."""
 
 from itertools import product
 

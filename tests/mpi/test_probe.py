@@ -10,16 +10,14 @@ from mpi4py import MPI
 pytest.importorskip("click")
 pytest.importorskip("rich")
 
-from click.testing import CliRunner
 
 import hpccoll
-from hpccoll.cli import main
 from hpccoll.errors import TuningError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.measure import probe as probing
 from hpccoll.measure import rounds, survey
 from hpccoll.tune import loading
-from hpccoll.tune.table import Candidate, read, render
+from hpccoll.tune.table import Candidate, read
 
 WORLD = MPI.COMM_WORLD
 pytestmark = [pytest.mark.mpi,
@@ -153,23 +151,6 @@ def test_where_nothing_can_be_measured_nobody_tries_again(monkeypatch, cache, pr
     assert not os.path.exists(f"{cache}/hpccoll/tuning.json")
 
 
-def test_a_broken_table_is_the_same_error_as_ever(cache, probes):
-    text = render({})
-    for broken, reason in ((text[:-9], "corrupt or truncated"), ("", "is empty"),
-                           (text.replace("1", "7", 1), "newer hpccoll")):
-        if WORLD.rank == 0:
-            os.makedirs(f"{cache}/hpccoll", exist_ok=True)
-            with open(f"{cache}/hpccoll/tuning.json", "w", encoding="utf-8") as file:
-                file.write(broken)
-        WORLD.Barrier()
-        comm = hpccoll.Comm(WORLD.Dup())
-        with pytest.raises(TuningError, match=reason) as caught:
-            works(comm, 16)
-        assert len(set(WORLD.allgather(str(caught.value)))) == 1
-        comm.Free()
-    assert not probes
-
-
 def test_a_rank_that_asks_for_none_is_named(monkeypatch, cache, probes):
     if WORLD.rank == WORLD.size - 1:
         monkeypatch.setenv("HPCCOLL_TUNING", "off")
@@ -177,30 +158,6 @@ def test_a_rank_that_asks_for_none_is_named(monkeypatch, cache, probes):
     with pytest.raises(TuningError, match="'probe'.*rank 0.*'off'"):
         works(comm, 16)
     assert not probes
-    comm.Free()
-
-
-def test_tuning_replaces_a_probe(monkeypatch, cache, probes):
-    monkeypatch.delenv("HPCCOLL_TUNING")
-
-    def tune(*words):
-        ran = CliRunner().invoke(main, ["tune", *words])
-        assert ran.exit_code == 0, ran.output
-        WORLD.Barrier()
-        return ran.output
-
-    said = tune("--probe")
-    assert ("written to" in said) == (WORLD.rank == 0)
-    assert {machine.probe for machine in table_of(cache)} == {True}
-    tune("--quick", "--collective", "bcast", "-m", "64:64", "--seconds", "20")
-    table = table_of(cache)
-    assert {m.probe: set(kind for kind, _ in curves) for m, curves in table.items()} == {
-        True: {"allreduce"}, False: {"bcast"}}
-    comm = hpccoll.Comm(WORLD.Dup())
-    works(comm, 16)
-    allreduce, bcast, scan = agreed(comm, 64)
-    assert "by a probe" in allreduce and "by a probe" not in bcast and "measured: " in bcast
-    assert "none; run 'hpccoll tune'" in scan
     comm.Free()
 
 

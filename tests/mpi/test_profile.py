@@ -11,6 +11,7 @@ import hpccoll
 from hpccoll.measure.profiling.merge import join, waits_by_kind
 from hpccoll.measure.profiling.observer import OBSERVER, gather_records
 from hpccoll.tools.profile import ProfileWishes, finish
+from support.fresh_events import forget_events
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
@@ -21,7 +22,7 @@ COUNT = 64
 @pytest.fixture
 def comm(monkeypatch):
     monkeypatch.setenv("HPCCOLL_PROFILE", "yes")
-    monkeypatch.setattr(OBSERVER, "records", [])
+    forget_events()
     comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup())
     assert comm.layout  # sets it up
     yield comm

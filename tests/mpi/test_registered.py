@@ -1,7 +1,4 @@
-"""Registered memory: how it is made, ends, and what ranks do without it.
-
-Calls on it: ``test_calls.py``.
-"""
+"""Registered memory: how it is made, ends, and what ranks do without it."""
 
 import gc
 import os

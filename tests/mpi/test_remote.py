@@ -197,11 +197,7 @@ def test_a_wait_for_another_node_can_be_interrupted(monkeypatch):
                                  ("collective", "allreduce", "bcast")], ids="-".join)
 @pytest.mark.parametrize("odd", [0, SIZE - 1])
 def test_ranks_that_disagree_across_nodes(monkeypatch, way, odd):
-    """Everyone gets the error; a rank that has left the call gets it from the next one.
-
-    At once, since somebody gets a message of the other call. Ranks of several nodes that only wait
-    for each other find it out when the time is up.
-    """
+    """Everyone gets the error; a rank that has left the call gets it from the next one."""
     preferences = {"allreduce": "recursive_doubling", "bcast": "binomial", "reduce": "binomial",
                    "barrier": "dissemination"}
     comm = ready(monkeypatch, 20, "recursive_doubling")

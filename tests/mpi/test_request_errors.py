@@ -1,7 +1,5 @@
-"""Requests that fail or are misused: nobody waits for ever, and the error names the missing ranks.
-
-As in ``test_requests.py`` a rule holds for every kind of request.
-"""
+"""Requests that fail or are misused: nobody waits for ever, and the error names the missing
+ranks."""
 
 import contextlib
 import signal

@@ -1,8 +1,4 @@
-"""Rules of requests that hold for every kind: nonblocking, persistent, native, compiled, Python.
-
-Beside these: requests that fail or are misused (``test_request_errors.py``), and results of every
-call in every form (``test_calls.py``).
-"""
+"""Rules of requests that hold for every kind: nonblocking, persistent, native, compiled, Python."""
 
 import gc
 import itertools
@@ -220,10 +216,7 @@ def test_buffers_live_until_the_end(comm):
 @kinds(KINDS)
 @pytest.mark.parametrize("progress", ["thread", "calls"])
 def test_any_order_beside_blocking_calls(kind, comm, progress):
-    """Each rank starts and waits in an order of its own; who waits moves all others on.
-
-    Wrappers of one communicator share its channels, whoever runs their calls.
-    """
+    """Each rank starts and waits in an order of its own; who waits moves all others on."""
     if kind.by == "python" and progress == "calls" and comm.size > 2:
         pytest.skip("known fault: ranks may wait for each other until the time-out")
     own, other = random.Random(comm.rank), comm

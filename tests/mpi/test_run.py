@@ -64,10 +64,7 @@ assert pickle.loads(pickle.dumps(MPI.COMM_NULL)) == MPI.COMM_NULL
 
 
 def test_the_safe_form_of_free(run):
-    """It leaves the predefined communicators alone, of others it is ``Free``, once.
-
-    Of what ends a communicator, ``Free`` and ``Disconnect`` of the world are errors of the program.
-    """
+    """It leaves the predefined communicators alone, of others it is ``Free``, once."""
     run("-c", """
 import numpy
 from mpi4py import MPI

@@ -39,10 +39,7 @@ def serves(collective, name, size):
 
 
 class Sequence:
-    """Calls on one of several communicators after the other.
-
-    These are of all ranks: one that refuses a call does so on every rank, and all draw on alike.
-    """
+    """Calls on one of several communicators after the other."""
 
     def __init__(self, comms, draw, own):
         self.comms, self.draw, self.own = comms, draw, own

@@ -11,9 +11,9 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.arrays.half import BLOCK
+from hpccoll.comm import profiled
 from hpccoll.config import SETTINGS
 from hpccoll.errors import ArgumentError, CollectiveTimeout
-from hpccoll.measure.profiling import profiled
 from hpccoll.runtime.execution.built import BUILT
 
 pytestmark = pytest.mark.mpi

@@ -7,7 +7,6 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.errors import ArgumentError
 from support.gpu.tensors import BFLOAT, Tensor
 
 pytestmark = pytest.mark.mpi
@@ -154,22 +153,6 @@ def test_derived_types_and_bottom_are_for_the_mpi_library(comm):
     comm.Bcast([MPI.BOTTOM, 1, where], 0)
     assert (buf == 0).all()
     where.Free()
-
-
-def test_bytes_may_be_written_as_people_write_them(world):
-    with world.using(allreduce="ring", segment_bytes="64K"):
-        assert world._preferences["allreduce"].segment_bytes == 1 << 16
-    assert world.explain("allreduce", "1M") == world.explain("allreduce", nbytes=1 << 20)
-    with pytest.raises(ArgumentError, match="segment_bytes: .*'64Q'"):
-        world.using(allreduce="ring", segment_bytes="64Q")
-
-
-def test_counts_may_be_whatever_counts(comm):
-    for _ in range(3):
-        for count in (1, numpy.int64(1), numpy.array(1)):
-            out = numpy.zeros(1)
-            comm.Reduce_scatter(numpy.ones(comm.size), out, [count] * comm.size)
-            assert out == comm.size
 
 
 def test_none_means_in_place(comm):

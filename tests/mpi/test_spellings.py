@@ -1,8 +1,5 @@
-"""One table of spellings: buffers, specifications and counts of every kind, in calls that repeat.
-
-The compiled reader and the Python one must find the same call. With the compiled executor a
-repeated call calls no Python function, however it is spelled, also with arguments that are new.
-"""
+"""One table of spellings: buffers, specifications and counts of every kind, in calls that
+repeat."""
 
 import array
 import mmap

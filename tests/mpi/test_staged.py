@@ -1,7 +1,4 @@
-"""Device memory that the MPI library cannot move: messages, checks, what goes in one piece.
-
-Calls of every method: ``devices`` of ``test_calls.py``.
-"""
+"""Device memory that the MPI library cannot move: messages, checks, what goes in one piece."""
 
 import numpy
 import pytest

@@ -1,10 +1,6 @@
-"""Small calls on device memory by kept host memory: how many steps, what stays, how they fail.
-
-Their results: ``devices`` of ``test_calls.py``.
-"""
+"""Small calls on device memory by kept host memory: how many steps, what stays, how they fail."""
 
 import gc
-import threading
 
 import numpy
 import pytest
@@ -163,32 +159,6 @@ def test_memory_of_the_last_copy_is_held(comm):
         staging.keep(Done, numpy.empty(0))  # which lets go of memory that is no longer read
         gc.collect()
         assert not machine.held["pinned"]  # while ``made`` exists
-
-
-@pytest.mark.skipif(MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="one thread at a time")
-def test_threads_use_communicators_of_their_own(comm):
-    made, problems = [comm.Dup(), comm.Dup()], []
-    with installed(False, Devices()) as device:
-        def run(one, number):
-            try:
-                with device.cuda.Stream(non_blocking=True):
-                    array = device.asarray(numpy.zeros(50 + number))
-                    for turn in range(30):
-                        array[...] = device.asarray(numpy.full(50 + number, turn + number))
-                        one.Allreduce(MPI.IN_PLACE, array)
-                        assert (device.asnumpy(array) == comm.size * (turn + number)).all()
-            except BaseException as error:
-                problems.append(error)
-
-        threads = [threading.Thread(target=run, args=(one, number))
-                   for number, one in enumerate(made)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not problems
-    for one in made:
-        one.Free()
 
 
 class Done:

@@ -173,16 +173,6 @@ def test_a_survey_that_is_stopped_ends_on_all_ranks():
 
 
 @alone
-def test_what_is_measured_by_name_promises_nothing(monkeypatch):
-    monkeypatch.setenv("HPCCOLL_DETERMINISM", "size")
-    monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = measured(rounds.SurveyPlan(("allreduce",), (64,), 20.0, False))
-    if WORLD.rank == 0:
-        ((_, times),) = outcome.curves["allreduce", True]
-        assert {NATIVE, RING} <= set(times)
-
-
-@alone
 def test_what_is_close_is_measured_again_in_later_rounds(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     monkeypatch.setattr(rounds, "NEAR", 1e9)  # whoever is fast today
@@ -200,12 +190,3 @@ def test_what_is_close_is_measured_again_in_later_rounds(monkeypatch):
     assert outcome.failures == {} and not outcome.interrupted
     # All points of a round before the next one, and results on rank 0.
     assert visits == [(0, WORLD.rank == 0), (1, WORLD.rank == 0)] * survey.MORE
-
-
-@alone
-def test_where_nothing_is_close_there_are_no_later_rounds(monkeypatch):
-    monkeypatch.setattr(survey, "LONGEST", 0.01)
-    monkeypatch.setattr(rounds, "CLOSE", 0.0)
-    monkeypatch.setattr(survey.Surveyor, "resume", None)
-    outcome = measured(rounds.SurveyPlan(("allreduce",), (64,), 60.0, False))
-    assert outcome.failures == {} and not outcome.interrupted

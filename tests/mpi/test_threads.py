@@ -104,11 +104,7 @@ def test_two_threads_on_one_communicator(monkeypatch, executor, preference, coun
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("preference", ["ours", "native"])
 def test_a_thread_between_the_parts_of_a_call(monkeypatch, executor, preference):
-    """Calls that consist of calls admit those of their own thread only.
-
-    Looked at beside it: repeated calls on host arrays over buffers, and trials of algorithms, which
-    open the guard in the same way.
-    """
+    """Calls that consist of calls admit those of their own thread only."""
     monkeypatch.setenv("HPCCOLL_EXECUTOR", executor)
     comm, errors = hpccoll.Comm(MPI.Intracomm(RAW).Dup()), []
     x, y = numpy.ones(50), numpy.zeros(50)

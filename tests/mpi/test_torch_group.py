@@ -216,15 +216,6 @@ def test_coalesced():
     assert all((tensor == size).all() for tensor in mixed)
 
 
-def test_calls_run_in_the_order_of_issue():
-    rank, size = place()
-    tensor = torch.full((30_000,), rank + 1.0)
-    works = [dist.all_reduce(tensor, async_op=True), dist.broadcast(tensor, 0, async_op=True)]
-    dist.all_reduce(tensor)  # not asynchronous, and yet after the others
-    assert all(work.is_completed() for work in works)
-    assert (tensor == size * size * (size + 1) / 2).all()
-
-
 @pytest.mark.parametrize("eager", [0, 1])
 def test_ranks_may_differ_in_what_is_asynchronous(eager):
     rank, size = place()

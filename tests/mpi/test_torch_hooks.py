@@ -117,18 +117,6 @@ def test_powersgd_of_low_rank_matrices_is_exact():
     state.close()
 
 
-def test_adasum_adds_what_is_orthogonal_and_averages_what_is_parallel():
-    state = hooks.CompressState("adasum")
-    model = torch.nn.parallel.DistributedDataParallel(Slopes([(SIZE,), (2,)]))
-    model.register_comm_hook(state, hooks.compress_hook)
-    own = torch.zeros(SIZE)
-    own[RANK] = 2.0 + RANK
-    model([own, torch.tensor([3.0, 4.0])]).backward()
-    assert torch.allclose(model.module.all[0].grad, 2.0 + torch.arange(SIZE))
-    assert torch.allclose(model.module.all[1].grad, torch.tensor([3.0, 4.0]))
-    state.close()
-
-
 def test_nan_is_an_error_on_all_ranks():
     state = hooks.CompressState("topk:density=0.1")
     ddp = hooked(state)

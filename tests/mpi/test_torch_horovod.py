@@ -111,15 +111,6 @@ def test_factors_in_every_form(dtype):
             assert torch.equal(result[0] if several else result, -2 * every.amin(0).to(dtype))
 
 
-@pytest.mark.parametrize("compression", ["none", "fp16", "bf16"])
-def test_compressed_allreduce(compression):
-    for tensor in (mine(9), mine(9, dtype=torch.int32)):
-        result = hvd.allreduce(tensor, op=hvd.Sum,
-                               compression=getattr(hvd.Compression, compression))
-        assert result.dtype == tensor.dtype
-        assert torch.equal(result, everyone(9, dtype=tensor.dtype).sum(0).to(tensor.dtype))
-
-
 @pytest.mark.parametrize("dtype", ANYTHING, ids=str)
 def test_what_only_moves_may_be_of_any_type(dtype):
     rank, size = hvd.rank(), hvd.size()
@@ -143,20 +134,6 @@ def test_even_alltoall_and_its_handles():
     assert torch.equal(hvd.synchronize(hvd.alltoall_async(tensor, name="all")), wanted)
     result, came = hvd.alltoall_async(tensor, torch.tensor([2] * size)).wait()
     assert torch.equal(result, wanted) and came.tolist() == [2] * size
-
-
-def test_handles_of_moves():
-    rank, size = hvd.rank(), hvd.size()
-    first = hvd.allgather_async(mine(2), name="a")
-    second = hvd.broadcast_async(mine(4), 0)
-    third = hvd.grouped_allgather_async([mine(1), mine(3)], name="g")
-    assert [len(part) for part in third.wait()] == [size, 3 * size]  # the last one first
-    assert torch.equal(second.wait(), mine(4, rank=0))
-    assert torch.equal(first.wait(), everyone(2).reshape(-1))
-    one, another = hvd.grouped_allgather([mine(1), mine(rank + 1, 2)])
-    assert torch.equal(one, everyone(1).reshape(-1))
-    assert torch.equal(another, torch.cat([mine(each + 1, 2, rank=each) for each in range(size)]))
-    hvd.barrier()
 
 
 @pytest.mark.parametrize("op", ["Sum", "Average", "Max"])

@@ -200,13 +200,6 @@ def test_parameters_that_a_pass_does_not_reach():
         assert model.all[2].grad is None and torch.equal(model.all[2], torch.full((4,), 8.0))
 
 
-def test_a_step_without_any_gradient_changes_nothing():
-    model = Slopes((2,))
-    optimizer = wrapped(model)
-    optimizer.step()
-    assert model.all[0].grad is None
-
-
 def test_a_model_that_grows():
     model = Slopes((2,), (3,))
     model.all[1].requires_grad_(False)
@@ -277,19 +270,6 @@ def test_clipping_between_synchronize_and_step():
         else:
             optimizer.step()
         assert torch.isclose(model.all[0].norm(), torch.tensor(1.0))
-
-
-def test_adasum_combines_steps():
-    model = Slopes((SIZE,), (2,))
-    optimizer = wrapped(model, op=hvd.Adasum)
-    own = torch.zeros(SIZE)
-    own[RANK] = 2.0 + RANK
-    optimizer.zero_grad()
-    model(own, torch.tensor([3.0, 4.0])).backward()
-    optimizer.step()
-    # Steps at right angles add up; parallel ones are averaged.
-    assert torch.allclose(model.all[0], -(2.0 + torch.arange(SIZE)))
-    assert torch.allclose(model.all[1], -torch.tensor([3.0, 4.0]))
 
 
 # -- the same start ---------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Messages between two ranks, groups, objects, and time that is up."""
 
-import threading
 import time
 from datetime import timedelta
 
@@ -197,41 +196,6 @@ def test_groups_of_members_only():
     assert (tensor == 1).all()
     alone = dist.new_group([rank], use_local_synchronization=True)
     dist.barrier(alone)
-
-
-def test_groups_are_independent():
-    """Ranks use two groups in another order; asynchronous calls do not wait for each other."""
-    rank, size = place()
-    first, second = dist.new_group(), dist.new_group()
-    one, two = torch.full((70_000,), rank + 1.0), torch.full((9,), rank + 1.0)
-    order = [(one, first), (two, second)][::-1 if rank % 2 else 1]
-    works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor, group in order]
-    for work in works[::-1]:
-        work.wait()
-    assert (one == size * (size + 1) / 2).all() and (two == size * (size + 1) / 2).all()
-    for each in first, second:
-        dist.destroy_process_group(each)
-        with pytest.raises(ProcessGroupError, match="destroyed"):
-            each.allreduce([one], dist.AllreduceOptions())
-
-
-def test_two_threads_use_two_groups():
-    _, size = place()
-    groups = [dist.new_group(), dist.new_group()]
-    tensors = [torch.ones(5000), torch.ones(5000)]
-
-    def use(number):
-        for _ in range(20):
-            dist.all_reduce(tensors[number], dist.ReduceOp.AVG, group=groups[number])
-            dist.all_reduce(tensors[number], dist.ReduceOp.MAX, group=groups[number],
-                            async_op=True).wait()
-
-    threads = [threading.Thread(target=use, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert all((tensor == 1).all() for tensor in tensors)
 
 
 def test_beside_gloo(gloo):

@@ -256,26 +256,6 @@ def test_dtensor_and_device_mesh(group):
     assert mesh["tp"].size() == 1 and mesh.get_group("dp").size() == size
 
 
-def test_functional_collectives(group):
-    from torch.distributed import _functional_collectives as functional
-
-    rank, size = place()
-    mine = torch.full((2 * size,), rank + 1.0)
-    total = size * (size + 1) / 2
-    assert (functional.all_reduce(mine, "sum", group) == total).all()
-    assert (functional.all_reduce(mine, "avg", group) == total / size).all()
-    gathered = functional.all_gather_tensor(mine, 0, group)
-    assert torch.equal(gathered, torch.arange(1.0, size + 1).repeat_interleave(2 * size))
-    assert (functional.reduce_scatter_tensor(mine, "sum", 0, group) == total).all()
-    assert (functional.broadcast(mine, 0, group) == 1).all()
-    dealt = functional.all_to_all_single(mine, [2] * size, [2] * size, group)
-    assert torch.equal(dealt, torch.arange(1.0, size + 1).repeat_interleave(2))
-    both = functional.all_reduce_coalesced([mine, mine], "sum", group)
-    assert all((one == total).all() for one in both)
-    both = functional.all_gather_into_tensor_coalesced([mine, mine], group)
-    assert all(torch.equal(one, gathered) for one in both)
-
-
 def test_pipeline(group):
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 

@@ -272,21 +272,3 @@ def test_what_cannot_be_written_is_known_before_anything_is_measured(monkeypatch
     on_rank_0(put, path, "")
     ran = tune("--quick", "-o", f"{path}/table.json")
     assert ran.exit_code == 2 and ("cannot write it" in ran.stderr) == (WORLD.rank == 0)
-
-
-@alone
-def test_a_table_of_nothing_is_not_written(path, monkeypatch):
-    nothing = survey.Survey(machine(), {}, {}, False)
-    monkeypatch.setattr(survey, "survey", lambda *_: nothing)
-    ran = tune("-o", path)
-    assert ran.exit_code == 2 and not os.path.exists(path)
-    assert ("too short to measure" in ran.stderr) == (WORLD.rank == 0)
-
-
-@pytest.mark.parametrize("words", [["--collective", "nonsense"], ["-m", "x"], ["--seconds", "0"],
-                                   ["--seconds", "nan"],
-                                   ["nonsense"]])
-def test_rank_0_alone_complains(words):
-    ran = tune(*words)
-    assert ran.exit_code == 2 and ran.stdout == ""
-    assert ran.stderr.count("\n") == (WORLD.rank == 0)

@@ -13,6 +13,7 @@
  * runs with and without a processor for every rank, at once and in slices, with random delays
  * between the slices.
  */
+#include "_events.h"
 #include "_running.h"
 #include <pthread.h>
 #include <sched.h>
@@ -29,6 +30,8 @@ void PyEval_RestoreThread(PyThreadState *state)
 {
     (void)state;
 }
+
+EventRing event_ring; /* without rows no event is recorded */
 
 enum { MOST_RANKS = 4, MOST_STEPS = 64, LINE = 16 };
 /* The longest message, longer than those that are timed; one of every few is elsewhere. */

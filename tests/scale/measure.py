@@ -48,11 +48,7 @@ def made(title: str) -> Schedule:
 
 
 def prove(title: str) -> Proved:
-    """Prove a schedule in a process of its own.
-
-    Raises:
-        CalledProcessError: the proof failed.
-    """
+    """Prove a schedule in a process of its own."""
     child = subprocess.run([sys.executable, __file__, title], check=True, text=True,
                            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)})
     return Proved(*json.loads(child.stdout))
@@ -66,11 +62,7 @@ def prove_here(title: str) -> Proved:
 
 
 def peak_mebibytes() -> float:
-    """The most memory that this process has had.
-
-    Not what ``getrusage`` says on Linux: there a child begins with the peak of its parent, which
-    may have loaded whole frameworks.
-    """
+    """The most memory that this process has had."""
     status = Path("/proc/self/status")
     if status.exists():
         [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]

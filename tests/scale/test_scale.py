@@ -1,8 +1,4 @@
-"""Proofs for 1,024 ranks, and programs for 4,096, within their memory and their work.
-
-Times are not asserted, since other work makes them longer: ``python tests/scale/measure.py``
-prints them.
-"""
+"""Proofs for 1,024 ranks, and programs for 4,096, within their memory and their work."""
 
 import sys
 

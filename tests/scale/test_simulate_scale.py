@@ -68,11 +68,7 @@ def test_limits(collective, name, layout, seconds, mebibytes):
     ("scan", "recursive_doubling"), ("scan", "census"), ("allreduce", "recursive_multiplying"),
     ("allreduce", "double_tree"), ("reduce_scatter", "recursive_halving"), ("bcast", "linear")])
 def test_work_for_a_rank_does_not_grow(collective, name):
-    """The worst of those that send O(log p) messages: ranks of which few are alike.
-
-    Not seconds, which other work makes longer: lines of Python, for every send and receive and
-    for every rank's program.
-    """
+    """The worst of those that send O(log p) messages: ranks of which few are alike."""
     def lines(size):
         made = schedule(collective, name, size)
         count = 0

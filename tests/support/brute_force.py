@@ -42,14 +42,7 @@ RUNS = ((0, False, False), (1, True, False), (2, False, True), (3, True, True))
 
 
 class Verdict(NamedTuple):
-    """What holds of the programs of all ranks.
-
-    Attributes:
-        right: the promise is kept, for operators that commute.
-        rank_order: it is kept for other operators too.
-        identical: all ranks get the same bits, whatever the operator.
-        why: what is wrong, if anything.
-    """
+    """What holds of the programs of all ranks."""
 
     right: bool
     rank_order: bool = True
@@ -274,10 +267,7 @@ class Buffering:
         return False
 
     def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
-        """Prepare messages; see :class:`hpccoll.transport.Endpoint`.
-
-        What the network gives to one sink need not wait for the others.
-        """
+        """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         apart = [posting._replace(peer=each) for posting in postings for each in (
             [NetworkOperation(posting.peer.sources, (sink,), posting.peer.combine)
              for sink in (posting.peer.sinks if posting.sends else (self.rank,))]

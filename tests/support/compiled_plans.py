@@ -2,51 +2,16 @@
 
 from __future__ import annotations
 
-from hpccoll.errors import ArgumentError
-from hpccoll.ir.schedule import SEND, Schedule
-from hpccoll.proof.cases import BlockSizes, lower_all
-from hpccoll.runtime.events.phase_events import PhaseRecorder
-from hpccoll.runtime.execution.compiled_plan import Code, Form, Instruction, encode, split_address
-from hpccoll.transport.shm.channels import PLACES
-
-#: Bytes of an element that is shown.
-ITEMSIZE = 4
-
-
-def text_of(schedule: Schedule, rank: int, nbytes: int | None) -> str:
-    """The instructions of a rank for blocks of one size: of one element, or ``nbytes`` in all.
-
-    Ranks of other outermost groups of the layout, if there is one, are on other nodes.
-
-    Raises:
-        ArgumentError: there is no such rank, or a compiled plan cannot say what the rank does.
-    """
-    if not 0 <= rank < schedule.size:
-        raise ArgumentError("rank", f"there is no rank {rank} among {schedule.size}")
-    collective = schedule.collective
-    blocks = schedule.nblocks if collective.payload == "vector" else schedule.size
-    count = max((nbytes or 0) // ITEMSIZE // blocks, 1)
-    keys = blocks * blocks if collective.payload == "pairs" else blocks
-    segment, = lower_all(schedule, collective, rank, BlockSizes(lambda key: count, keys))
-    code = encode(segment.program, ITEMSIZE, PLACES, remote=_far(schedule, rank))
-    if code is None:
-        raise ArgumentError("rank", f"no compiled plan can say what rank {rank} does",
-                            f"only {PLACES} messages of one rank may be under way at once")
-    return as_text(code)
-
-
-def _far(schedule: Schedule, rank: int) -> frozenset[int]:
-    """Ranks of other nodes than this one's."""
-    layout = schedule.topology
-    if layout is None or layout.depth == 1:
-        return frozenset()
-    return frozenset(other for group in layout.groups() if rank not in group for other in group)
+from hpccoll.ir.schedule import SEND
+from hpccoll.runtime.events.phase_events import PHASE_BITS, Activity
+from hpccoll.runtime.execution.compiled_plan import Code, Form, Instruction, split_address
 
 
 def as_text(code: Code) -> str:
     """A compiled plan for people: one instruction a line.
 
     >>> from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase
+    >>> from hpccoll.runtime.execution.compiled_plan import encode
     >>> swap = Phase((), (Message("send", 1, Extent("in", 0, 2)),
     ...                   Message("recv", 1, Extent("out", 0, 2))), ())
     >>> print(as_text(encode(LoweredProgram((swap,), 0, 0), 8, 4)))
@@ -81,7 +46,7 @@ def _operands(code: Code, operation: int, *operands: int) -> str:
         return (f"to {peer}, {third} bytes of {_place(second)}" if kind == SEND else
                 f"{third} bytes from {peer} into {_place(second)}")
     if operation == Instruction.NOTE:
-        return PhaseRecorder.activity(second).name.lower()
+        return Activity(second & (1 << PHASE_BITS) - 1).name.lower()
     if operation in (Instruction.START, Instruction.AWAIT):
         return f"batch {first}"
     return f"from {code.ways[first].peer}" if operation == Instruction.TAKEN else ""

@@ -22,17 +22,7 @@ from hpccoll.runtime.execution.compiled_plan import (
 
 def decode(code: Code, itemsize: int, chains: Collection[int] = (),
            usual: MessageOverlap = MessageOverlap.ALONE) -> tuple[Phase, ...]:
-    """Make the program of a compiled plan, in the :func:`normal_form`.
-
-    Args:
-        code: the compiled plan.
-        itemsize: bytes of an element.
-        chains: the phases in which results are held in an accumulator.
-        usual: how it sends messages that are not exchanged.
-
-    Raises:
-        ValueError: these instructions are no compiled plan.
-    """
+    """Make the program of a compiled plan, in the :func:`normal_form`."""
     reader = _Reader(code, itemsize)
     for step in code.steps():
         reader.read(*step)
@@ -55,11 +45,7 @@ def decode(code: Code, itemsize: int, chains: Collection[int] = (),
 
 
 def normal_form(phases: Sequence[Phase], far: Collection[int] = ()) -> tuple[Phase, ...]:
-    """Phases as every executor runs them: what is sent comes first, in the order of the program.
-
-    Messages to and from other nodes stand before those inside the node. Without messages there is
-    no border between the steps before and after them.
-    """
+    """Phases as every executor runs them: what is sent comes first, in the order of the program."""
     def place(message: Message) -> tuple[bool, bool]:
         return message.kind != SEND, message.peer not in far
 

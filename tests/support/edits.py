@@ -31,25 +31,14 @@ def read(root: Path) -> Sources:
 
 @dataclass(frozen=True)
 class Edit:
-    """One text of the sources becomes another one.
-
-    Attributes:
-        where: a qualified name; with the end of its path before it if several have that name, as
-            in ``cli/tune:command``.
-        old: a text that stands there exactly once.
-        new: what becomes of it; ``{}`` is the old text.
-    """
+    """One text of the sources becomes another one."""
 
     where: str
     old: str
     new: str
 
     def made(self, sources: Sources) -> tuple[Path, str]:
-        """Return the path and the new text of the edited file.
-
-        Raises:
-            LookupError: the text does not stand there exactly once.
-        """
+        """Return the path and the new text of the edited file."""
         file, _, name = self.where.rpartition(":")
         last = name.rpartition(".")[2]
         path, start, end = _only([

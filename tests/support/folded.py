@@ -13,12 +13,7 @@ Test: TypeAlias = Callable[..., None]
 
 
 def folded(names: str, cases: Iterable[Any]) -> Callable[[Test], Test]:
-    """Run a test for every case, as ``pytest.mark.parametrize`` does, but as one test.
-
-    All cases run, whichever fail; the verdict names each that fails. It is skipped if all cases
-    are. Fixtures are shared by the cases. For tests of a millisecond, of which pytest would make a
-    thousand items; not for those in which ranks wait for each other.
-    """
+    """Run a test for every case, as ``pytest.mark.parametrize`` does, but as one test."""
     given = [name.strip() for name in names.split(",")]
 
     def decorate(test: Test) -> Test:

@@ -49,13 +49,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def outliving(before: Iterable[threading.Thread], names: tuple[str, ...] = (),
               grace: float = GRACE) -> list[threading.Thread]:
-    """Wait for the threads that were not there before; return those that do not end.
-
-    Args:
-        before: the threads before the test.
-        names: the beginnings of the names of further threads that may live.
-        grace: seconds to wait for all of them together.
-    """
+    """Wait for the threads that were not there before; return those that do not end."""
     known, end = set(before), time.monotonic() + grace
     new = [thread for thread in threading.enumerate()
            if thread not in known and not thread.name.startswith(names)]

@@ -52,13 +52,7 @@ class Mutant(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """The outcome of a suite.
-
-    Attributes:
-        mutants: number of mutants of each kind.
-        wrong: number of those that do not do what their collective promises.
-        disagreements: mutants on which proof and truth differ; none, if the proof is sound.
-    """
+    """The outcome of a suite."""
 
     mutants: Counter[str]
     wrong: Counter[str]
@@ -81,15 +75,7 @@ class Findings(NamedTuple):
 
 def suite(sizes: Sequence[int], most: int | None = None, roots: range | None = None,
           part: slice = slice(None)) -> Findings:
-    """Judge the mutants of every algorithm of the table, and of what is beyond it.
-
-    Args:
-        sizes: numbers of ranks.
-        most: mutants of one schedule, evenly spread and with one choice of block sizes, each
-            schedule with the next one; all mutants with all of them if omitted.
-        roots: roots of rooted collectives; all if omitted.
-        part: schedules of each number of ranks to take; all if omitted.
-    """
+    """Judge the mutants of every algorithm of the table, and of what is beyond it."""
     findings = Findings(Counter(), Counter(), [])
     for size in sizes:
         table = [schedule for _, schedule in every(size, roots)]
@@ -123,10 +109,7 @@ def chosen(schedule: Schedule) -> list[BlockSizes]:
 
 def judge(schedule: Schedule, case: BlockSizes, findings: Findings,
           most: int | None = None) -> None:
-    """Compare proof and truth on the mutants of one schedule and choice of block sizes.
-
-    Adds to ``findings``; takes at most ``most`` mutants, evenly spread.
-    """
+    """Compare proof and truth on the mutants of one schedule and choice of block sizes."""
     programs = [lower_all(schedule, schedule.collective, rank, case)
                 for rank in range(schedule.size)]
     truth = BruteForce(schedule, case)

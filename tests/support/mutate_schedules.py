@@ -59,12 +59,7 @@ def main(mutants: int = 20_000, seed: int = 0, most_ranks: int = 8) -> Findings:
 
 
 def suite(mutants: int, seed: int, most_ranks: int = 8) -> Findings:
-    """Judge so many random mutants.
-
-    Args:
-        seed: the same seed draws the same mutants.
-        most_ranks: schedules are for 2 to so many ranks.
-    """
+    """Judge so many random mutants."""
     findings = Findings(Counter(), Counter(), [])
     draw = Random(seed)
     while findings.mutants.total() < mutants:

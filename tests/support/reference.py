@@ -201,11 +201,7 @@ class _Rank:
 
 def run(schedule: Schedule, programs: Sequence[Program], sizes: Sequence[int], in_place: bool,
         draw: Random) -> Verdict:
-    """Run the programs of all ranks as they are written, and say what holds.
-
-    Args:
-        sizes: elements of every block, by its key.
-    """
+    """Run the programs of all ranks as they are written, and say what holds."""
     ranks = [_Rank(schedule, rank, program, sizes, in_place, draw)
              for rank, program in enumerate(programs)]
     try:

@@ -33,9 +33,11 @@ FACE = {"hpccoll", *ROWS[0], "config"}
 ON_THE_FACE = {"training": FACE | {"measure"},
                **dict.fromkeys(("torch", "jax"), FACE | {"training"}),
                "keras": FACE | {"training", "jax"}}
-#: What they may use beside: shared memory and tables have one maker, work one kind of queue.
+#: What they may use beside: shared memory and tables have one maker, work one kind of queue, events
+#: one ring, and waits one kind of timer.
 SHARED = {"hpccoll.transport.shm.mapping", "hpccoll.runtime.progress.engine",
-          "hpccoll.runtime.progress.task_queue", "hpccoll.explain.columns"}
+          "hpccoll.runtime.progress.task_queue", "hpccoll.runtime.progress.waiting",
+          "hpccoll.runtime.events.ring", "hpccoll.explain.columns"}
 #: Rooms that no other room uses, programs excepted: whoever runs collectives needs none of them.
 APART, MAY_USE_THEM = {"simulator", "testing"}, {"hpccoll", "tools", "cli"}
 #: What a row may import at the top of a module, beside the standard library ...

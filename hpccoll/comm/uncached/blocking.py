@@ -185,12 +185,12 @@ def run_algorithm(comm: Base, method: Method, args: tuple[Any, ...], call: Call,
     compiled_plan = (compiled_plan_for(context, call, plan)
                      if comm._calls is not None and not is_loaded(call) else None)
     if compiled_plan is not None and comm._note(method, args, compiled_plan, call):
-        comm._served = f"{served_by(choice)}, compiled", call.nbytes
         store_any_size(comm, method, args, facts_of(call), lambda nbytes: plan_at_any_size(
             context, call, plan, partial(proved_plan_for, context, choice=choice), nbytes,
             segment_rule(context, call, choice)))
         run_plan(compiled_plan, call)
         return
+    comm._served = f"{served_by(choice)}, in Python", call.nbytes
     execution = prepare(context, call, plan)
     try:
         drive(execution, context.timeouts)
@@ -212,7 +212,7 @@ def store_any_size(comm: Base, method: Method, args: tuple[Any, ...], facts: Cal
         if len(forms) >= MOST_CALLS:
             forms.clear()
         forms[form] = True
-    elif forms[form] and comm._record is None and method.buffers:
+    elif forms[form] and comm._check_alive().observed is None and method.buffers:
         nbytes = range_of_choice(facts, conditions_of(comm, method), comm._known_place())
         target = make(nbytes) if nbytes is not None else None
         if target is not None:  # otherwise a block is empty, for example

@@ -40,8 +40,6 @@ def resolve_call(comm: Base, method: Method, args: tuple[Any, ...]) -> Call | No
 def record_choice(comm: Base, method: Method, call: Call | None, choice: Choice | None) -> None:
     """Log the algorithm of an uncached call; ``None`` is the MPI library."""
     comm._served = served_by(choice), call.nbytes if call is not None else None
-    if comm._seen is not None:
-        comm._seen.reported = True
     if comm._lifetime is not None:
         log_choice(comm, comm._lifetime.logged, method.title, call, choice)
 

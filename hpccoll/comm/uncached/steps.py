@@ -36,10 +36,9 @@ CHECKSUMS = "hpccoll's messages have checksums, the MPI library's do not"
 def serve_arrays(comm: Base, method: Method, arrays: tuple[Any, ...]) -> Any:
     """Make a call on the arrays over its buffers: it may be in the cache."""
     result = comm._repeat(method, arrays)
-    if comm._seen is not None:  # it knows the buffers by their addresses, which are used again
+    if comm._check_alive().observed is not None:  # it knows the buffers by type only
         key, known = (method, key_of(method, arrays)), comm._cache.observed
         comm._served = known[key] = comm._served or known.get(key)
-        comm._seen.reported = True
     return result
 
 

@@ -104,7 +104,7 @@ def _match(ranks: tuple[int, ...], members: Sequence[CallRecord],
            ahead: Sequence[Sequence[tuple[float, float]]]) -> MatchedCalls:
     tracks = []
     for member in members:
-        calls = member.calls()
+        calls = member.calls
         if len(calls):
             calls = calls[ordered_kinds(member.kinds)[calls[:, 0].astype(int)]]
         tracks.append(calls)

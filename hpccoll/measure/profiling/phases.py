@@ -1,8 +1,8 @@
-"""Activities of a rank inside hpccoll's blocking calls, from recorded moments.
+"""Activities of a rank inside hpccoll's blocking calls, from the recorded phases.
 
-    CallRecord --moments between a call's beginning and end--> Activities --> spans, seconds by kind
+    CallRecord --phases between a call's beginning and end--> Activities --> spans, seconds by kind
 
-An activity lasts until the next moment of its *line*, or until the call's end. A line is a sequence
+An activity lasts until the next event of its *line*, or until the call's end. A line is a sequence
 of phases: each segment in flight has one, and each lane of its phases.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from hpccoll.measure.profiling.record import CallKind, CallRecord, RankRecord
-from hpccoll.runtime.events.phase_events import KEPT, PHASE_BITS, PLAN_BITS, ROW, Activity
+from hpccoll.runtime.events.phase_events import PHASE_BITS, PLAN_BITS, Activity
 
 #: Names of activities; those that wait have the awaited rank as well.
 NAMES = {Activity.SENDING: "sending", Activity.WAITING: "waiting for",
@@ -57,20 +57,20 @@ class TraceSpan(NamedTuple):
 
 
 def activities(record: CallRecord) -> Activities | None:
-    """Return the activities inside a record's kept calls; ``None`` without moments."""
-    if record.noted is None or not len(calls := record.calls()):
+    """Return the activities inside a record's kept calls; ``None`` without phases."""
+    if record.phases is None or not len(calls := record.calls):
         return None
-    rows = numpy.array(record.noted["rows"], numpy.int64).reshape(-1, ROW)
+    rows = numpy.array(record.phases["rows"], numpy.int64).reshape(-1, 3)
     order = numpy.argsort(calls[:, 1], kind="stable")
     begun, times = calls[order, 1], 1e-9 * rows[:, 2]
     which = numpy.searchsorted(begun, times, "right") - 1
     inside = (which >= 0) & (times <= calls[order[which], 2])
-    if len(rows) == KEPT:  # the start of the first call may be overwritten
+    if not record.phases["whole"]:  # the start of the first call may be overwritten
         inside &= which > which[0]
     rows, times, found = rows[inside], times[inside], order[which[inside]]
     plans, segments = rows[:, 0] >> PLAN_BITS, rows[:, 0] & (1 << PLAN_BITS) - 1
     phases, kinds = rows[:, 1] >> PHASE_BITS, rows[:, 1] & (1 << PHASE_BITS) - 1
-    lines = _lines(record.noted["plans"], plans, segments, phases)
+    lines = _lines(record.phases["plans"], plans, segments, phases)
     order = numpy.lexsort((numpy.arange(len(rows)), lines, found))
     found, lines, starts = found[order], lines[order], times[order]
     stops = calls[found, 2]
@@ -99,7 +99,7 @@ def _lines(plans: list[dict[str, Any]], numbers: numpy.ndarray, segments: numpy.
 
 def spans(record: CallRecord, made: Activities) -> Iterator[TraceSpan]:
     """Yield each phase, followed by its activities."""
-    plans = record.noted["plans"] if record.noted is not None else []
+    plans = record.phases["plans"] if record.phases is not None else []
     columns = [column.tolist() for column in made]
     rows = list(zip(*columns))
     first = 0
@@ -140,7 +140,7 @@ def reduced_by_kind(records: Iterable[RankRecord]) -> Mapping[CallKind, float]:
             made = activities(one)
             if made is None:
                 continue
-            kinds = one.calls()[:, 0].astype(int)
+            kinds = one.calls[:, 0].astype(int)
             seconds = (made.stops - made.starts) * (made.kinds == Activity.REDUCING)
             for number in numpy.unique(kinds[made.calls]):
                 mine = kinds[made.calls] == number

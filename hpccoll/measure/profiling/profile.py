@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -127,7 +127,6 @@ class Profile:
     rows: Sequence[CallRow]
     details: Sequence[CallRow]
     stragglers: Sequence[Straggler] = ()
-    notes: Sequence[str] = field(default_factory=tuple)
 
     @property
     def collective_seconds(self) -> float:
@@ -146,8 +145,7 @@ class Profile:
                 "waiting_seconds": self.waiting_seconds, "served_part": self.served_part,
                 "saved_seconds": self.saved_seconds, "calls": self.calls,
                 "rows": [row.as_json() for row in self.details],
-                "stragglers": [one._asdict() for one in self.stragglers],
-                "notes": list(self.notes)}
+                "stragglers": [one._asdict() for one in self.stragglers]}
 
     @property
     def calls(self) -> int:
@@ -183,8 +181,9 @@ class Profile:
         return text + "."
 
     def remarks(self) -> list[str]:
-        """Return sentences about late ranks, and the notes."""
-        return [*describe_stragglers(self.stragglers), *self.notes]
+        """Return sentences about late ranks, and about what is not counted."""
+        return [*describe_stragglers(self.stragglers),
+                *["Messages (Send, Recv and others) are not counted."] * bool(self.rows)]
 
     def lines(self, width: int = 0) -> list[str]:
         """Return the profile as text: a summary, the longest rows, and remarks.
@@ -217,13 +216,16 @@ def profile(joined: JoinedRecords) -> Profile:
     waited: dict[CallKind, float] = defaultdict(float)
     for index, record in enumerate(joined.records):
         for one in record.communicators:
-            for number, sums in one.sums().items():
-                kind = one.kinds[number]._replace(root=-1)
-                if kind.title.endswith(WAIT):
-                    continue  # counted with its call
-                counts[kind][index] += sums.calls
-                times[kind][index] += sums.seconds + sums.waited
-                waited[kind] += sums.waited
+            for kind, sums in zip(one.kinds, one.sums):
+                if not sums.calls:
+                    continue
+                is_wait = kind.title.endswith(WAIT)
+                kind = kind._replace(title=kind.title.removesuffix(WAIT), root=-1)
+                times[kind][index] += sums.seconds
+                if is_wait:  # counted with its call
+                    waited[kind] += sums.seconds
+                else:
+                    counts[kind][index] += sums.calls
     matched, reduced = waits_by_kind(joined), reduced_by_kind(joined.records)
     details = [_row(kind, counts[kind], times[kind], waited[kind], matched.get(kind))._replace(
         reduces=reduced.get(kind)) for kind in times]

@@ -1,1 +1,1 @@
-"""Records: a rank's ``log`` of calls, ``moments`` inside calls, and the Python ``logger``."""
+"""Records: a rank's log of calls, the ring of its events, and the Python logger."""

@@ -3,8 +3,9 @@
     line 0   alarm; length of the failure record; status request; call in which this rank failed
     line 1   number of the last blocking call; number of the pending native call; time of the last
              poll of a wait; 1 if the rank has left; number of the next call with a check behind it
-    then     of the last REMEMBERED calls, by their numbers: call hashes; start and end times; the
-             hashes of their forms and amounts of data, if their call hashes have no description
+    then     the last REMEMBERED calls, by their numbers, as events (``ring.py``): start and end;
+             call hash; the hash of their form and the amount of data, if their call hash has no
+             description
              status, in JSON
              failure record, in JSON
              descriptions of call hashes, in JSON
@@ -21,13 +22,14 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from hpccoll.runtime.events.ring import EVENT
 from hpccoll.runtime.planning.description import Description
 from hpccoll.transport.call_hashes import agree, hash_of_amount
 
 #: Words of a log: the number plus one of the call in which a rank failed, 1 without a number; the
-#: length of the failure record; the number of the last call; and the offset of the call hashes.
+#: length of the failure record; the number of the last call; and the offset of the calls.
 #: ``_call_log.h`` has all but the length.
-ALARM, STORY, NUMBER, HASHES = 0, 1, 16, 32
+ALARM, STORY, NUMBER, CALLS = 0, 1, 16, 32
 #: Like the alarm, for the call in which this rank itself failed; 0 without a failure.
 FAILED = 3
 #: Time of an unanswered status request, in nanoseconds of the machine's clock, else 0; the number
@@ -45,18 +47,24 @@ LAST = REMEMBERED - 1
 #: nanoseconds that this may take.
 OBJECTS, PICKLING = " of objects", 200_000_000
 PICKLED_LATE = ("allgather of objects", "alltoall of objects")
-#: Start and end times of the calls, in nanoseconds of the machine's clock; 0 for a call that has
-#: not ended, :data:`SOME_TIME` if Python did not read the clock. Machine code records the kernel's
-#: last tick, which is at most some milliseconds old and much cheaper to read.
-STARTS, ENDS, SOME_TIME = HASHES + REMEMBERED, HASHES + 2 * REMEMBERED, 1
-#: Call hashes of the forms of calls whose own call hashes have no description, and their amounts.
-FORMS, AMOUNTS = HASHES + 3 * REMEMBERED, HASHES + 4 * REMEMBERED
+#: Words of a call: its start and end in nanoseconds of the machine's clock, its call hash, the hash
+#: of its form and its amount of data. The end is 0 for a call that has not ended, :data:`SOME_TIME`
+#: if Python did not read the clock. Machine code records the kernel's last tick, which is at most
+#: some milliseconds old and much cheaper to read.
+START, END, HASH, FORM, AMOUNT = 0, 1, 4, 5, 6
+WORDS, SOME_TIME = EVENT.itemsize // 8, 1
 #: Offsets of the texts in bytes, and the number and size of the descriptions.
-DOING_START, STORY_START, TEXTS_START, LOG_BYTES = 352 * 8, 7 << 9, 7 << 10, 39 << 10
+DOING_START = (CALLS + WORDS * REMEMBERED) * 8
+STORY_START, TEXTS_START, LOG_BYTES = 5 << 10, 34 << 8, 41 << 10
 TEXT_BYTES = 256
 MOST_TEXTS = (LOG_BYTES - TEXTS_START) // TEXT_BYTES
 #: Bytes that are allocated at first: a few descriptions.
-EARLY_BYTES = 8 << 10
+EARLY_BYTES = 10 << 10
+
+
+def place_of(number: int) -> int:
+    """Return the first word of a call."""
+    return CALLS + WORDS * (number & LAST)
 
 
 class LogRecord(NamedTuple):
@@ -121,6 +129,21 @@ class Log:
         self.address: int = memory.__array_interface__["data"][0]
         self.texts = 0
         self.known: set[int] = set()
+
+    def write_start(self, number: int, call_hash: int, start: int = 0) -> None:
+        """Record the start of a call, now if no time is given; not that it is the last one."""
+        words, place = self.words, place_of(number)
+        words[place + HASH], words[place + START] = call_hash, start or time.monotonic_ns()
+        words[place + END] = 0
+
+    def write_end(self, number: int, end: int = SOME_TIME) -> None:
+        """Record the end of a call."""
+        self.words[place_of(number) + END] = end
+
+    def end_of(self, number: int) -> int:
+        """Return the end of a call in the ring; 0 before it, or if the call is not in the ring."""
+        known = number <= self.words[NUMBER] < number + LAST
+        return self.words[place_of(number) + END] if known else 0
 
     def describe(self, call_hash: int, description: Description) -> None:
         """Store the description of a call hash."""
@@ -206,7 +229,7 @@ class Log:
         words = self.words
         if words[NUMBER] < number:
             return 0
-        call_hash = words[HASHES + (number & LAST)]
+        call_hash = words[place_of(number) + HASH]
         return call_hash if words[NUMBER] < number + LAST else 0
 
     def pickling(self, number: int, call_hash: int) -> bool:
@@ -218,7 +241,7 @@ class Log:
             number, call_hash: of the call, which the rank may have withdrawn by now.
         """
         what = self.descriptions().get(call_hash)
-        began = self.words[STARTS + (number & LAST)]
+        began = self.words[place_of(number) + START]
         return (what is not None and what.collective in PICKLED_LATE
                 and time.monotonic_ns() - began < PICKLING)
 
@@ -227,7 +250,8 @@ class Log:
 
         Calls without a call hash on either rank count as equal.
         """
-        mine, others = (log.words[HASHES:HASHES + REMEMBERED].tolist() for log in (self, other))
+        mine, others = (log.words[CALLS + HASH:place_of(LAST) + WORDS:WORDS].tolist()
+                        for log in (self, other))
         if mine == others:
             return 0
         last = min(self.words[NUMBER], other.words[NUMBER])
@@ -243,8 +267,9 @@ class Log:
         words, newest = self.words, self.words[NUMBER]
         found = []
         for number in range(max(newest - LAST, 0) + 1, newest + 1):
-            call_hash, place = self.call_hash(number), number & LAST
-            found.append(LoggedCall(number, call_hash, words[STARTS + place], words[ENDS + place]))
+            place = place_of(number)
+            found.append(LoggedCall(number, self.call_hash(number), words[place + START],
+                                    words[place + END]))
         return found
 
     def record(self) -> LogRecord:
@@ -265,9 +290,9 @@ class Log:
             text = bytes(self.memory[start + 8:start + TEXT_BYTES]).rstrip(b"\0")
             if call_hash and text and self.words[start // 8] == call_hash:
                 descriptions[call_hash] = Description(*json.loads(text))
-        for place in range(REMEMBERED):
-            call_hash, form, amount = (self.words[ring + place]
-                                       for ring in (HASHES, FORMS, AMOUNTS))
+        for number in range(REMEMBERED):
+            call_hash, form, amount = (self.words[place_of(number) + word]
+                                       for word in (HASH, FORM, AMOUNT))
             # The form may be that of an earlier call in this place.
             if call_hash not in descriptions and form in descriptions and (
                     hash_of_amount(form, amount) == call_hash):

@@ -8,14 +8,14 @@ from typing import Any, NoReturn
 
 from hpccoll.runtime.events.call_log import (
     ALARM,
-    ENDS,
-    HASHES,
+    END,
+    HASH,
     INSIDE,
-    LAST,
     NUMBER,
     SOME_TIME,
-    STARTS,
+    START,
     Log,
+    place_of,
 )
 from hpccoll.runtime.execution.built import BUILT
 
@@ -44,15 +44,15 @@ def log_calls(method: Callable[..., Any], log: Log, call_hash: int,
 
     def call(*args: Any, **options: Any) -> Any:
         number = words[NUMBER] + 1
-        place = number & LAST
-        words[HASHES + place], words[STARTS + place] = call_hash, monotonic_ns()
-        words[ENDS + place], words[INSIDE], words[NUMBER] = 0, number, number
+        place = place_of(number)
+        words[place + HASH], words[place + START] = call_hash, monotonic_ns()
+        words[place + END], words[INSIDE], words[NUMBER] = 0, number, number
         try:
             alarm = words[ALARM]
             if alarm and number >= alarm - 1:
                 raise_failure()
             result = method(*args, **options)
-            words[ENDS + place] = monotonic_ns()
+            words[place + END] = monotonic_ns()
             return result
         except BaseException as error:
             if failed(error):
@@ -79,9 +79,9 @@ def begins(log: Log, call_hash: int, on_alarm: Callable[[bool], None], asks: boo
 
     def note() -> None:
         number = words[NUMBER] + 1
-        place = number & LAST
-        words[HASHES + place], words[STARTS + place] = call_hash, monotonic_ns()
-        words[ENDS + place], words[NUMBER] = 0, number
+        place = place_of(number)
+        words[place + HASH], words[place + START] = call_hash, monotonic_ns()
+        words[place + END], words[NUMBER] = 0, number
         if asks or words[ALARM]:
             on_alarm(True)
     return note
@@ -94,5 +94,5 @@ def ends(log: Log) -> Callable[[], None]:
     words = log.words
 
     def note() -> None:
-        words[ENDS + (words[NUMBER] & LAST)] = SOME_TIME
+        words[place_of(words[NUMBER]) + END] = SOME_TIME
     return note

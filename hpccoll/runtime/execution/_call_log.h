@@ -2,25 +2,20 @@
 #ifndef HPCCOLL_CALL_LOG_H
 #define HPCCOLL_CALL_LOG_H
 
-#include "_clock.h"
-#include "_python.h"
-#include "_words.h"
+#include "_events.h"
+#include <stddef.h>
 
 /* Words of the log, as in hpccoll/runtime/events/call_log.py: the alarm after a failure; the number
- * of calls, the number of the pending native call, that of the next call with a check behind it,
- * call hashes of the last calls, their start and end times, the call hash of their form and their
+ * of calls, the number of the pending native call, that of the next call with a check behind it;
+ * and the last calls, events whose fields are their call hash, the hash of their form and their
  * amount. */
 enum {
     ALARM = 0,
     NUMBER = 16,
     INSIDE = 17,
     CHECK = 22,
-    HASHES = 32,
+    CALLS = 32,
     REMEMBERED = 64,
-    STARTS = 96,
-    ENDS = 160,
-    FORMS = 224,
-    AMOUNTS = 288
 };
 
 /* Call hash of a call: of all its fields; of its form, which excludes the amount of data, or 0 if
@@ -29,23 +24,31 @@ typedef struct {
     int64_t value, form, amount;
 } CallHash;
 
+/* The word of an event's field. Other processes read the words while this one writes them. */
+#define WORD_OF(field) (offsetof(Event, field) / sizeof(Word))
+
+static inline Word *logged_call(Word *log, int64_t number)
+{
+    return log + CALLS + (number & (REMEMBERED - 1)) * (sizeof(Event) / sizeof(Word));
+}
+
 /* Record the start of a call with its call hash in a log. */
 static inline void note_start(Word *log, int64_t number, CallHash call_hash)
 {
-    int64_t place = number & (REMEMBERED - 1);
-    atomic_store_explicit(&log[HASHES + place], call_hash.value, memory_order_relaxed);
+    Word *call = logged_call(log, number);
+    atomic_store_explicit(&call[WORD_OF(what)], call_hash.value, memory_order_relaxed);
     if (call_hash.form) { /* otherwise an old form stays, which does not give this call hash */
-        atomic_store_explicit(&log[FORMS + place], call_hash.form, memory_order_relaxed);
-        atomic_store_explicit(&log[AMOUNTS + place], call_hash.amount, memory_order_relaxed);
+        atomic_store_explicit(&call[WORD_OF(detail)], call_hash.form, memory_order_relaxed);
+        atomic_store_explicit(&call[WORD_OF(nbytes)], call_hash.amount, memory_order_relaxed);
     }
-    atomic_store_explicit(&log[STARTS + place], last_tick(), memory_order_relaxed);
-    atomic_store_explicit(&log[ENDS + place], 0, memory_order_relaxed);
+    atomic_store_explicit(&call[WORD_OF(start)], last_tick(), memory_order_relaxed);
+    atomic_store_explicit(&call[WORD_OF(stop)], 0, memory_order_relaxed);
 }
 
 /* Record the end of a call. */
 static inline void note_end(Word *log, int64_t number)
 {
-    atomic_store_explicit(&log[ENDS + (number & (REMEMBERED - 1))], last_tick(),
+    atomic_store_explicit(&logged_call(log, number)[WORD_OF(stop)], last_tick(),
                           memory_order_relaxed);
 }
 

@@ -1,7 +1,6 @@
 /* The types of compiled plans and of the counters of their channels; see _module.c for an
  * overview. */
 #include "_compiled_plan.h"
-#include "_moments.h"
 #include "_run.h"
 
 /* ---- Counters -------------------------------------------------------------------------------- */
@@ -146,23 +145,6 @@ static const Py_buffer *hold_memory(CompiledPlan *self, PyObject *object)
     return failed ? NULL : PyMemoryView_GET_BUFFER(view);
 }
 
-/* Read the ring of moments: a row with their number, then a power of two of rows. */
-static int read_moments(CompiledPlan *self, PyObject *object)
-{
-    const Py_buffer *memory = hold_memory(self, object);
-    if (memory == NULL) {
-        return -1;
-    }
-    int64_t row = MOMENT * (int64_t)sizeof(int64_t), kept = memory->len / row - 1;
-    self->moments = memory->buf;
-    self->moments_kept = kept;
-    if (kept > 0 && !(kept & (kept - 1)) && (kept + 1) * row == memory->len) {
-        return 0;
-    }
-    PyErr_SetString(PyExc_ValueError, "moments are noted in a power of two of rows");
-    return -1;
-}
-
 /* Return a copy, which keeps its operands while those of the original change. */
 CompiledPlan *copy_plan(const CompiledPlan *plan)
 {
@@ -198,16 +180,16 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"code",   "sizes",       "channels", "kernel",    "scratch",
                             "owners", "waiter",      "yields",   "call_hash", "log",
-                            "alarm",  "accumulator", "moments",  NULL};
+                            "alarm",  "accumulator", NULL};
     Py_buffer code;
     const Py_buffer *held;
     long long in, out, call_hash = 0, log = 0, alarm = 0;
     PyObject *channels, *kernel, *memory, *owners, *waiter;
-    PyObject *accumulator = Py_None, *moments = Py_None;
+    PyObject *accumulator = Py_None;
     int yields;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*(LL)O!OOOOp|LLLOO", names, &code, &in, &out,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*(LL)O!OOOOp|LLLO", names, &code, &in, &out,
                                      &PyTuple_Type, &channels, &kernel, &memory, &owners, &waiter,
-                                     &yields, &call_hash, &log, &alarm, &accumulator, &moments)) {
+                                     &yields, &call_hash, &log, &alarm, &accumulator)) {
         return NULL;
     }
     CompiledPlan *self = (CompiledPlan *)type->tp_alloc(type, 0);
@@ -225,10 +207,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         self->accumulator = held->buf;
         self->accumulator_bytes = held->len;
     }
-    if (moments != Py_None && read_moments(self, moments) < 0) {
-        goto failed;
-    }
-    self->owners = PyTuple_Pack(5, owners, channels, kernel, accumulator, moments);
+    self->owners = PyTuple_Pack(4, owners, channels, kernel, accumulator);
     self->waiter = Py_NewRef(waiter);
     self->spins = yields ? 0 : SPINS;
     self->call_hash.value = call_hash;

@@ -5,7 +5,7 @@
  * messages in the channels of shared memory (hpccoll/transport/shm/channels.py). It does not depend
  * on MPI or on algorithms. Its files, each of which uses only those before it:
  *
- *     _clock.h, _words.h, _moments.h, _call_log, _call_guard, _channels.h
+ *     _clock.h, _words.h, _events, _call_log, _call_guard, _channels.h
  *     _plan             instructions, and their checks: none are needed while a plan runs
  *     _running          runs the instructions, without Python
  *     _pending          the list of pending operations
@@ -20,8 +20,7 @@
  *                       plan or the native method; Recognised: a method that looks up Calls first
  *     _conversions      Numbers: allreduce of Python numbers
  *     _shortcuts        other methods in C that fall back to Python
- *     _profiled         WatchedMethod: a method whose calls are counted and timed
- *     _phase_events     Note: an action of the interpreter that records an event
+ *     _notes            Note: an action of the interpreter that records an event
  *     _finalize         checks during MPI_Finalize at exit that no process was killed
  *     _module           the module: its functions, types and constants
  */
@@ -33,9 +32,9 @@
 #include "_call_log.h"
 #include "_compiled_plan.h"
 #include "_conversions.h"
+#include "_events.h"
 #include "_finalize.h"
-#include "_phase_events.h"
-#include "_profiled.h"
+#include "_notes.h"
 #include "_recognition.h"
 #include "_requests.h"
 #include "_run.h"
@@ -45,9 +44,12 @@ static PyMethodDef functions[] = {
     {"opening", note_opening, METH_VARARGS, "Return a callback that records the start of a call."},
     {"closing", note_closing, METH_VARARGS,
      "Return a callback that records the end of the last call."},
-    {"moment", note_moments, METH_VARARGS, "Return a callback that records a moment in a ring."},
+    {"phase", note_phase, METH_VARARGS, "Return a callback that records the start of an activity."},
     {"amid", note_amid, METH_VARARGS,
-     "Return a callback that calls a function between two moments."},
+     "Return a callback that calls a function and records its activity."},
+    {"set_ring", set_ring, METH_VARARGS, "Set the ring of events, and its sums."},
+    {"record_event", record_event, METH_VARARGS, "Record an event in the ring."},
+    {"record_call", record_call, METH_VARARGS, "Record a call in the ring and its sums."},
     {"hash_of_amount", hash_of_amount, METH_VARARGS,
      "Return the call_hash of a call from that of its form and its amount of data."},
     {"has_loop", has_loop, METH_VARARGS,
@@ -99,10 +101,7 @@ PyMODINIT_FUNC PyInit__executor(void)
                  {"Numbers", &NumbersType},
                  {"Noted", &NotedType},
                  {"CallGuard", &CallGuardType},
-                 {"Note", &NoteType},
-                 {"CallRows", &CallRowsType},
-                 {"Seen", &SeenType},
-                 {"WatchedMethod", &WatchedMethodType}};
+                 {"Note", &NoteType}};
     static struct {
         const char *name;
         long value;
@@ -115,11 +114,7 @@ PyMODINIT_FUNC PyInit__executor(void)
                    {"INSIDE", INSIDE},
                    {"CHECK", CHECK},
                    {"ALARM", ALARM},
-                   {"HASHES", HASHES},
-                   {"STARTS", STARTS},
-                   {"ENDS", ENDS},
-                   {"FORMS", FORMS},
-                   {"AMOUNTS", AMOUNTS},
+                   {"CALLS", CALLS},
                    {"REMEMBERED", REMEMBERED},
                    {"DONE", DONE},
                    {"WAITING", WAITING},
@@ -128,7 +123,7 @@ PyMODINIT_FUNC PyInit__executor(void)
                    {"OPERATIONS", OPERATIONS},
                    {"BASES", BASES}};
     if (self == NULL || prepare_arguments() < 0 || prepare_recognition() < 0
-        || prepare_requests() < 0 || prepare_numbers() < 0 || prepare_watching() < 0) {
+        || prepare_requests() < 0 || prepare_numbers() < 0) {
         return NULL;
     }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {

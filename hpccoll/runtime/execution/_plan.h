@@ -46,9 +46,7 @@ typedef struct {
     int64_t *counts;  /* of its call, if its form has plans for any size: their number, and they */
     Word *log;        /* log of calls, NULL if they are not recorded; .. */
     Word *alarm;      /* .. and the number plus one of the call in which a rank has failed */
-    int64_t *moments; /* recorded moments: their number, and a ring of rows; .. */
-    int64_t moments_kept; /* .. the number of rows, a power of two */
-    PyObject *memory;     /* views of its arrays; copies share them */
+    PyObject *memory; /* views of its arrays; copies share them */
     PyObject *owners, *waiter;
 } CompiledPlan;
 

@@ -2,6 +2,7 @@
 #include "_any_size.h"
 #include "_call_guard.h"
 #include "_compiled_plan.h"
+#include "_events.h"
 #include "_method.h"
 #include "_recognition.h"
 #include "_requests.h"
@@ -17,6 +18,7 @@ typedef struct {
     PyObject *target; /* a compiled plan, or a method of the MPI library; NULL in a free slot */
     int side[2];      /* the arguments that contain input and output, and the offsets */
     int64_t shift[2];
+    int64_t kind; /* of its calls, if they are recorded as events; 0 while it is unknown */
 } Entry;
 
 /* Targets for calls of one form, each for a range of sizes. */
@@ -33,6 +35,8 @@ typedef struct {
     size_t slot_count, used;
     Form *forms;           /* FORM_SLOTS of them; NULL before the first */
     CallGuard *call_guard; /* lock of the communicator; set before any call is cached */
+    long recorded;         /* number of methods, the first ones, whose calls are events, and .. */
+    int comm;              /* .. of the communicator in them */
 } Calls;
 
 static PyObject *calls_name;
@@ -406,6 +410,7 @@ static int put_entry(Calls *self, Key *key, uint64_t hash, PyObject *target, con
         entry->side[i] = side[i];
         entry->shift[i] = shift[i];
     }
+    entry->kind = 0;
     Py_XSETREF(entry->target, Py_NewRef(target));
     return 0;
 }
@@ -432,6 +437,35 @@ static PyObject *calls_store(Calls *self, PyObject *args)
     int failed = readable && put_entry(self, &key, hash_of(&key), target, side, shift) < 0;
     release_arguments(&read);
     return failed ? NULL : PyBool_FromLong(readable);
+}
+
+static PyObject *calls_record(Calls *self, PyObject *args)
+{
+    if (!PyArg_ParseTuple(args, "li", &self->recorded, &self->comm)) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *calls_learn(Calls *self, PyObject *args)
+{
+    long method;
+    const char *roles;
+    PyObject *arguments;
+    long long kind;
+    if (!PyArg_ParseTuple(args, "lsO!L", &method, &roles, &PyTuple_Type, &arguments, &kind)) {
+        return NULL;
+    }
+    if (PyTuple_GET_SIZE(arguments) == (Py_ssize_t)strlen(roles)) {
+        Key key;
+        Arguments read;
+        if (read_call(method, roles, &PyTuple_GET_ITEM(arguments, 0), &key, &read)) {
+            Entry *entry = slot_of(self, &key, hash_of(&key));
+            entry->kind = entry->target != NULL ? kind : 0;
+        }
+        release_arguments(&read);
+    }
+    Py_RETURN_NONE;
 }
 
 static PyObject *calls_clear(Calls *self, PyObject *Py_UNUSED(none))
@@ -461,6 +495,9 @@ static PyMethodDef calls_methods[] = {
      "Store the target of calls of this form in a range of sizes; return whether it was stored."},
     {"clear", (PyCFunction)calls_clear, METH_NOARGS, "Remove all calls."},
     {"guard", (PyCFunction)calls_guard, METH_O, "Set the lock of all calls."},
+    {"record", (PyCFunction)calls_record, METH_VARARGS,
+     "Record the calls of the first methods as events of a communicator."},
+    {"learn", (PyCFunction)calls_learn, METH_VARARGS, "Set the kind of a stored call in events."},
     {NULL}};
 
 static PySequenceMethods calls_as_sequence = {.sq_length = (lenfunc)calls_length};
@@ -593,7 +630,8 @@ static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t
     PyObject *target = NULL, *result = NULL;
     AnySize *any_size = NULL;
     CallGuard *call_guard = NULL;
-    int slow = 1;
+    int slow = 1, comm = self->method < ((Calls *)calls)->recorded ? ((Calls *)calls)->comm : -1;
+    int64_t start = comm >= 0 ? nanoseconds() : 0, kind = 0;
     if (read_call(self->method, self->roles, places, &key, &arguments)) {
         uint64_t hash = hash_of(&key);
         Entry entry = *slot_of((Calls *)calls, &key, hash);
@@ -602,7 +640,9 @@ static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t
             any_size = (AnySize *)Py_XNewRef(any_size_of((Calls *)calls, &key));
         }
         call_guard = (CallGuard *)Py_XNewRef(((Calls *)calls)->call_guard);
-        if (target != NULL || any_size != NULL) {
+        /* A call inside another one is a part of that one. */
+        kind = comm >= 0 && !(call_guard != NULL && call_guard->outer_thread) ? entry.kind : -1;
+        if (kind && (target != NULL || any_size != NULL)) {
             slow = 0;
             if (call_guard == NULL || acquire(call_guard) == 0) {
                 if (any_size != NULL) {
@@ -621,6 +661,9 @@ static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t
     release_arguments(&arguments);
     if (slow) {
         result = PyObject_Vectorcall(self->slow, args, flags, names);
+    }
+    else if (kind > 0 && result != NULL) {
+        add_call(comm, kind, start, nanoseconds(), 1);
     }
     Py_DECREF(calls);
     Py_XDECREF(any_size);

@@ -4,7 +4,7 @@
  * the channels, tests/sanitize/channels.c, includes it without an interpreter.
  */
 #include "_clock.h"
-#include "_moments.h"
+#include "_events.h"
 #include "_running.h"
 #include "_wait.h"
 #ifdef __linux__
@@ -390,7 +390,7 @@ int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
             wake(plan, &channel->taken[NO_CELL], received_bytes);
             break;
         }
-        case NOTE: note_moment(plan->moments, plan->moments_kept, step[2], step[3]); break;
+        case NOTE: add_phase(step[2], step[3]); break;
         case POST: break;
         case START:
         case AWAIT: /* Python handles MPI messages and then continues after this */

@@ -89,7 +89,7 @@ def plan_at_any_size(context: Context, call: Call, plan: Plan, planner: Planner,
         rule: how blocks are cut into segments. Calls with as many segments have a common target.
     """
     cut, number = cut_of(call, context.size), len(plan.segments)
-    if (cut is None or cut == UNKNOWN or context.moments is not None
+    if (cut is None or cut == UNKNOWN or context.phases is not None
             or number > 1 and not rule.unit or call.op is not None and half.is_half(call.dtype)):
         return None
     schedule, size = plan.schedule, context.size

@@ -15,8 +15,8 @@ from hpccoll.runtime.progress.waiting import incomplete_request
 #: module that was compiled from other sources has other ones.
 CONSTANTS = {
     "OPERATIONS": 11, "WIDTH": 8, "DONE": 0, "REMOTE": 3, "PLACES": 4, "SMALL": 1024,
-    "SIZE_BITS": 24, "ALARM": 0, "NUMBER": 16, "INSIDE": 17, "CHECK": 22, "HASHES": 32,
-    "REMEMBERED": 64, "STARTS": 96, "ENDS": 160, "FORMS": 224, "AMOUNTS": 288}
+    "SIZE_BITS": 24, "ALARM": 0, "NUMBER": 16, "INSIDE": 17, "CHECK": 22, "CALLS": 32,
+    "REMEMBERED": 64}
 
 
 def _first_progress() -> None:

@@ -98,14 +98,14 @@ def _compiled_plan_for(context: Context, call: Call, plan: Plan, tag: int) -> An
     compiled = kernel_of(call) if call.op is not None else None
     if call.op is not None and compiled is None:
         return None
-    moments = context.moments if not tag else None
+    phases = context.phases if not tag else None
     # The interpreter runs requests with MPI messages: a thread that may not call MPI progresses the
     # compiled plans.
     local = cast(SharedEndpoint, context.endpoint).node.local
     remote: set[int] = set() if tag else {*range(context.size)} - {context.rank, *local}
     code = encode_segments(plan.segments, plan.depth, itemsize, PLACES,
                            call.op is not None and half.is_half(call.dtype), remote,
-                           moments.of(plan) if moments is not None else None)
+                           phases.of(plan) if phases is not None else None)
     if code is None or code.remote and len(plan.segments) > 1:
         return None
     channels = channels_of(cast(SharedEndpoint, context.endpoint), code, tag)
@@ -121,7 +121,7 @@ def _compiled_plan_for(context: Context, call: Call, plan: Plan, tag: int) -> An
     return _executor.CompiledPlan(
         code.words, (sizes[0], sizes[1]), tuple(map(addresses, channels)), compiled, scratch,
         waits, waits.wait, not context.limits.spins, *hash_of(context, plan, tag),
-        accumulator, moments.memory if moments is not None else None)
+        accumulator)
 
 
 def hash_of(context: Context, plan: Plan, tag: int = 0) -> tuple[int, int, int]:

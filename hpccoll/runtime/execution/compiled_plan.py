@@ -193,7 +193,7 @@ def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, plac
         places: messages that a rank may have in flight to another.
         chains: keep results that the next step uses in an accumulator, if that is permitted.
         remote: ranks of other nodes, whose messages use MPI.
-        noting: records moments; ``None`` if phases are not traced.
+        noting: records phases; ``None`` if phases are not traced.
 
     Returns:
         ``None`` if more messages of one rank arrive in a phase than there are places, or if a

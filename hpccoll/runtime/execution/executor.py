@@ -78,7 +78,7 @@ class Execution:
         spins: failed tests before a wait yields the processor.
         opening: called at every start; it may raise an error.
         closing: called after every successful end.
-        noting: records moments; ``None`` if phases are not traced.
+        noting: records phases; ``None`` if phases are not traced.
     """
 
     def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int,

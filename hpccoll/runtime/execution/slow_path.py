@@ -114,8 +114,8 @@ class PlanWaits:
         self.nbytes = {name: one.array.nbytes
                        for name, one in ((IN, call.source), (OUT, call.sink)) if one is not None}
         self.overlaps = bool(tag)
-        moments = context.moments if not tag else None
-        self.noting = moments.of(plan) if moments is not None else None
+        phases = context.phases if not tag else None
+        self.noting = phases.of(plan) if phases is not None else None
         self.kept: dict[tuple[int, int, int], dict[int, Receive]] = {}
 
     def wait(self, run: Any) -> None:

@@ -88,7 +88,7 @@ class Binder:
         repeated: prepare messages that can be started many times.
         tries: polls for messages per test.
         opening: action before all others.
-        noting: records moments; ``None`` if phases are not traced.
+        noting: records phases; ``None`` if phases are not traced.
     """
 
     def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int, repeated: bool,
@@ -139,7 +139,7 @@ class Binder:
         """Return the action that records the start of an activity; empty if not traced."""
         if self.noting is None:
             return []
-        return [(self.noting.moment(*place, activity), ())]
+        return [(self.noting.starts(*place, activity), ())]
 
     def _bind_recorded(self, place: tuple[int, int], steps: Sequence[Local]) -> list[Action]:
         """Return the same for local steps; empty without steps."""

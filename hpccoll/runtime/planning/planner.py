@@ -208,8 +208,8 @@ def _monitoring(context: Context, plan: plans.Plan, tag: int
                 ) -> tuple[int, Action | None, Action | None, PhaseRecorder | None]:
     """Return the spins of an execution, its callbacks at start and end, and its recorder."""
     guard, noting = context.guard, None
-    if context.moments is not None and not tag:
-        noting = context.moments.of(plan)
+    if context.phases is not None and not tag:
+        noting = context.phases.of(plan)
     return (context.limits.spins, guard.opening(plan.call_hash, tag),
             guard.end_callback(plan.call_hash, tag), noting)
 

@@ -68,7 +68,13 @@ class WaitTimer(Backoff):
         listen: called regularly; raises an error if the wait cannot complete.
         states_of: returns the states of the ranks; its argument is the awaited ranks.
         spins: failed tests before the wait yields the processor.
+
+    Attributes:
+        in_library: True for a call of the MPI library, which is slow but not late once all ranks
+            have entered it.
     """
+
+    in_library = False
 
     def __init__(self, awaited: PendingRun, timeout: float, report: float,
                  listen: Callable[[PendingRun], None] | None = None,
@@ -90,7 +96,12 @@ class WaitTimer(Backoff):
         progress()
 
     def look(self) -> None:
-        """Let the MPI library progress, and check the clock.
+        """Let the MPI library progress, and check the clock and the other ranks."""
+        progress()
+        self.check()
+
+    def check(self) -> None:
+        """Check the clock and the other ranks; ``listen`` alone may call MPI.
 
         Reports every ``report`` seconds, and raises after ``timeout``.
 
@@ -98,29 +109,30 @@ class WaitTimer(Backoff):
             CollectiveTimeout: no progress for ``timeout`` seconds, or a rank stays stopped.
             BrokenCommunicatorError: another rank has failed.
         """
-        progress()
         now = time.monotonic()
-        if self.listen is not None and now - self.listened >= BETWEEN:
-            self.listened = now
-            self.listen(self.awaited)
         if self.since is None:
             self.since = now
         elif now - self.last > STANDSTILL:
             self.since += now - self.last - STANDSTILL
         self.last = now
+        if self.listen is not None and now - self.listened >= BETWEEN:
+            self.listened = now
+            self.listen(self.awaited)
         elapsed = now - self.since
         due = self.report if self.reports is None else self.reports.due
         if elapsed < min(due, self.timeout):
             return
         number, peers = self.awaited.pending_peers()
+        late = elapsed >= self.timeout and (bool(peers) or not self.in_library)
+        if not late and elapsed < due:
+            return
         title, rank = self.awaited.title, self.awaited.rank
         states = self.states_of(peers) if self.states_of is not None else None
-        if elapsed >= self.timeout:
+        if late:
             raise CollectiveTimeout(title, rank, number, peers, self.timeout, states)
         states = states or RankStates(f"no message from {rank_list(peers)}")
         self.reports = self.reports or Reports(self.report)
-        wait = f"{title} on rank {rank}"
-        if not self.reports.add(elapsed, states, wait):
+        if not self.reports.add(elapsed, states, f"{title} on rank {rank}"):
             raise CollectiveTimeout(title, rank, number, peers, round(elapsed, 1), states)
 
 
@@ -131,6 +143,9 @@ class Meeting:
         comm: the communicator; or the group of ranks that have none.
         title: name of the wait, for messages.
     """
+
+    #: Number of the call, the same on all ranks; 0 without one.
+    number = 0
 
     def __init__(self, comm: MPI.Comm | MPI.Group, title: str):
         self.rank, self.size, self.title = comm.Get_rank(), comm.Get_size(), title

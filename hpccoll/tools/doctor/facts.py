@@ -85,6 +85,7 @@ class RankFacts:
             cannot store their bytecode.
         no_recovery: why a job cannot continue after the death of a rank; empty if it can.
         ruled: True if hpccoll's rules for algorithms were measured in such a job.
+        table, untimed: the tuning table with times of such a job; why there is none.
     """
 
     rank: int
@@ -118,6 +119,8 @@ class RankFacts:
     others: float = 0.0
     no_recovery: str = ""
     ruled: bool = True
+    table: str = ""
+    untimed: str = ""
     package: str = ""
     hides: str = ""
     compile_seconds: float = 0.0
@@ -220,8 +223,11 @@ def _test_hpccoll(mine: RankFacts) -> RankFacts:
         shared = single = None
         if node is not None and node.comm.Get_size() > 1:
             shared, single = bool(node.local), node.readv is not None
+        times = comm._check_alive().tuned
         return replace(mine, layout=layout, right=right, shared=shared, single_copy=single,
-                       ruled=state is None or is_measured(state.size, state.place))
+                       ruled=state is None or is_measured(state.size, state.place),
+                       table=times.source if times is not None else "",
+                       untimed=times.note if times is not None else "")
     except HpccollError as error:
         return replace(mine, problem=str(error))
     finally:

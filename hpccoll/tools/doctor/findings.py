@@ -296,7 +296,13 @@ def recovery(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def rules(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Check that the built-in rules were measured in such a job."""
+    """Check that the tuning table, or else the built-in rules, were measured in such a job."""
+    if facts[0].table:
+        yield Finding(OK, "tuning", f"{facts[0].table} has times of such a job")
+        return
+    if facts[0].untimed:
+        yield Finding(NOTE, "tuning", f"{facts[0].untimed}; built-in rules select",
+                      "hpccoll tune with the ranks of your jobs adds them")
     if not all(each.ruled for each in facts) and not facts[0].is_uncompiled:
         yield Finding(NOTE, "tuning", "hpccoll's rules were measured in other places: the MPI "
                       "library runs most calls until a long job has measured some",

@@ -70,7 +70,7 @@ class ExchangeCore:
         self._env_recorder = (recorder_from_environment(comm.Get_rank())
                               if recorder is None else None)
         self._recorded = recorder or self._env_recorder
-        self._recorder = self._recorded or Recorder(comm.Get_rank(), 0)  # of the last step only
+        self._recorder = self._recorded or Recorder(comm.Get_rank(), traced=False)
         self._recorder.begin_step(time.perf_counter())
         self._barrier = StepBarrier(self._comms.gates)
         self._activity = "between steps"

@@ -8,23 +8,24 @@ from typing import Any
 
 from hpccoll.errors import (
     BrokenCommunicatorError,
+    CollectiveTimeout,
     ExchangeError,
     ExchangeMismatch,
     ExchangeStall,
     NonFiniteArray,
     RankFailed,
 )
-from hpccoll.errors.waits import RankStates, print_report
+from hpccoll.errors.waits import RankStates
+from hpccoll.runtime.progress.waiting import PendingRun, WaitTimer
 from hpccoll.training.stall_inspector import FAILED, MOST_NAMES, Control, StallInspector
 
 #: Errors that are raised unchanged on every rank, by name; all others become RankFailed.
 SHARED: dict[str, type[ExchangeError]] = {
     kind.__name__: kind for kind in (
         ExchangeError, ExchangeMismatch, ExchangeStall, NonFiniteArray, RankFailed)}
-#: Shortest time between two queries of a rank about one stall, in seconds.
-AGAIN = 1.0
-#: Seconds to wait for answers after the time-out, on a busy machine: the error names the ranks.
-GRACE = 5.0
+#: Shortest time between two queries of a rank about one stall, and the first one before a report
+#: or error, in seconds: on a busy machine answers take long. Longest time between two polls.
+AGAIN, AHEAD, POLL = 1.0, 3.0, 0.25
 #: Seconds between two polls of notices, which take longer than a test of a request.
 PAUSE = 100e-6
 
@@ -44,7 +45,7 @@ class FailurePropagation:
                  report: float, timeout: float, check: Callable[[], RankStates | None]):
         self.control = Control(comm)
         self.stall_inspector = StallInspector(self.control, answer)
-        self.report, self.timeout, self._check_ranks = report, timeout, check
+        self.report, self.timeout, self.check_ranks = report, timeout, check
         self.failure: ExchangeError | None = None
         self._next = 0.0
 
@@ -93,56 +94,69 @@ class FailurePropagation:
 
     def stall_callback(self, step: int, awaited: Callable[[], Sequence[str]]) -> Callable[[], None]:
         """Return a callback for waits without progress: it queries, warns and times out."""
-        began = time.monotonic()
-        known, asked, looked, due = tuple(awaited()), -AGAIN, 0.0, self.report
-        stopped: frozenset[int] = frozenset()
+        return Stall(self, step, awaited).poll
 
-        def poll() -> None:
-            nonlocal began, known, asked, looked, due, stopped
-            waited = time.monotonic() - began
-            if waited < min(due, self.timeout, looked + AGAIN):
-                return
-            names = tuple(awaited())
-            if names != known:
-                began, known, looked, due = time.monotonic(), names, 0.0, self.report
-                return
-            looked = waited
-            try:
-                states = self._check_ranks()
-            except BrokenCommunicatorError as error:
-                self.fail(error)
-                return
-            if waited < min(due, self.timeout):
-                return
-            answered = self.stall_inspector.diagnosis is not None
-            if waited >= self.timeout and (answered or waited >= self.timeout + GRACE):
-                self.fail(self._stall_error(waited, step, names, states))
-                return
-            if waited - asked > AGAIN:
-                asked = waited
-                self.stall_inspector.query(step, names)
-            if waited >= due and (answered or waited >= due + GRACE):
-                before, stopped = stopped, frozenset(states.stopped if states else ())
-                if before & stopped:
-                    self.fail(self._stall_error(waited, step, names, states))
-                    return
-                due = waited + self.report
-                print_report(f"hpccoll: {self._stall_text(waited, step, names, states)}")
 
-        return poll
+class Stall(WaitTimer):
+    """Wait of a step for other ranks, which are queried before a report or the time-out is due.
 
-    def _stall_error(self, waited: float, step: int, names: Sequence[str], states: RankStates | None
-                     ) -> ExchangeStall:
-        found = self.stall_inspector.diagnosis
-        arrays = tuple(found.missing_ranks) if found and found.missing_ranks else tuple(names)
-        text = self._stall_text(waited, step, names, states)
-        return ExchangeStall(f"{text}; call ready() for every array on all ranks, or fail(error)",
-                             arrays, found.ranks if found else ())
+    Args:
+        failures: of the exchange.
+        step: number of the step.
+        names: returns the arrays that this rank waits for.
+    """
 
-    def _stall_text(self, waited: float, step: int, names: Sequence[str], states: RankStates | None
-                    ) -> str:
-        found = self.stall_inspector.diagnosis or "no rank has answered"
-        missing = states.missing if states is not None and states.stopped else found
-        some = ", ".join(names[:MOST_NAMES]) + ", ..." * (len(names) > MOST_NAMES)
-        return (f"{missing}: rank {self.control.rank} has waited {waited:.0f} s in step {step} of "
-                f"the exchange for {some or 'the other ranks'}")
+    def __init__(self, failures: FailurePropagation, step: int, names: Callable[[], Sequence[str]]):
+        self.failures, self.step, self.names = failures, step, names
+        self.known, self.asked, self.checked, self.next = tuple(names()), 0.0, time.monotonic(), 0.0
+        self.rank = failures.control.rank
+        super().__init__(self, failures.timeout, failures.report, self._ask, self._states)
+
+    @property
+    def title(self) -> str:
+        """Name of the wait, for messages."""
+        some = ", ".join(self.known[:MOST_NAMES]) + ", ..." * (len(self.known) > MOST_NAMES)
+        return f"step {self.step} of the exchange for {some or 'the other ranks'}"
+
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
+        """Return no round, and the ranks that cause the stall."""
+        found = self.failures.stall_inspector.diagnosis
+        return 0, found.ranks if found else ()
+
+    def poll(self) -> None:
+        """Check the wait from time to time; an error ends the exchange on all ranks."""
+        now = time.monotonic()
+        if now < self.next:
+            return
+        self.next = now + min(POLL, self.report / 4, self.timeout / 4)
+        names = tuple(self.names())
+        if names != self.known:
+            self.known = names
+            self.reset()
+        try:
+            self.check()
+        except BrokenCommunicatorError as error:
+            self.failures.fail(error)
+        except CollectiveTimeout as error:
+            found = self.failures.stall_inspector.diagnosis
+            self.failures.fail(ExchangeStall(
+                f"{str(error).partition(chr(10))[0].removeprefix('hpccoll: ')}; call ready() for "
+                "every array on all ranks, or fail(error)",
+                tuple(found and found.missing_ranks or self.known), error.peers))
+
+    def _ask(self, awaited: PendingRun) -> None:
+        """Query the other ranks early enough for their answers; raise if one has died."""
+        now = time.monotonic()
+        due = min(self.timeout, self.report if self.reports is None else self.reports.due)
+        if self.since is not None and now - self.since >= due - AHEAD and now - self.asked >= AGAIN:
+            self.asked = now
+            self.failures.stall_inspector.query(self.step, self.known)
+        if now - self.checked >= AGAIN:
+            self.checked = now
+            self.failures.check_ranks()
+
+    def _states(self, peers: Sequence[int]) -> RankStates:
+        states = self.failures.check_ranks()
+        if states is not None and states.stopped:
+            return states._replace(lines=())
+        return RankStates(str(self.failures.stall_inspector.diagnosis or "no rank has answered"))

@@ -5,7 +5,6 @@ Elements are sent as bytes, because MPI lacks some dtypes such as bfloat16.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,11 +13,9 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll import config
-from hpccoll.errors import ArgumentError, CollectiveTimeout, MessageSizeError
-from hpccoll.errors.waits import RankStates, Reports, rank_list
+from hpccoll.errors import ArgumentError, MessageSizeError
+from hpccoll.runtime.progress.waiting import PendingRun, WaitTimer
 
-#: Failed tests between two reads of the clock.
-PATIENCE = 1000
 #: Seconds between two checks for dead ranks.
 AGAIN = 1.0
 
@@ -37,8 +34,9 @@ class MessageRequest:
 
     def __init__(self, comm: Any, title: str, peer: int, request: Any, nbytes: int | None,
                  keep: Any):
-        self.comm, self.call_name, self.peer, self.request = comm, title, peer, request
-        self.nbytes, self.keep, self.checked = nbytes, keep, 0.0
+        self.comm, self.title, self.peer, self.request = comm, title, peer, request
+        self.nbytes, self.keep, self.checked = nbytes, keep, time.monotonic()
+        self.rank = comm.Get_rank()
 
     def wait(self) -> None:
         """Wait for completion.
@@ -49,13 +47,12 @@ class MessageRequest:
             PeerLost: a rank has died or exited.
             MessageSizeError: the received array has another size.
         """
-        status, tests, since, reports = MPI.Status(), 0, time.monotonic(), None
+        environment, status = config.load(), MPI.Status()
+        watch = WaitTimer(self, getattr(self.comm, "timeout", environment.timeout),
+                          environment.report, self._check_ranks,
+                          getattr(self.comm, "check_ranks", None))  # of hpccoll.Comm only
         while not self._test(status):
-            tests += 1
-            os.sched_yield()
-            if tests % PATIENCE == 0:
-                reports = reports or Reports(config.load().report)
-                self._check_timeout(time.monotonic() - since, reports)
+            watch.pause()
         if self.nbytes is not None and status.Get_count(MPI.BYTE) != self.nbytes:
             raise MessageSizeError(self._size_error(f"{status.Get_count(MPI.BYTE)} bytes"))
         self.keep = None
@@ -68,21 +65,19 @@ class MessageRequest:
                 raise MessageSizeError(self._size_error("more bytes")) from error
             raise
 
-    def _check_timeout(self, elapsed: float, reports: Reports) -> None:
-        """Print a report or raise, if the wait has taken long enough."""
-        timeout = getattr(self.comm, "timeout", config.load().timeout)
-        if elapsed < min(reports.due, timeout, self.checked + AGAIN):
-            return
-        self.checked, rank, peers = elapsed, self.comm.Get_rank(), (self.peer,)
-        check = getattr(self.comm, "check_ranks", None)  # only hpccoll.Comm has this method
-        states = check(peers) if check else None
-        states = states or RankStates(f"no message from {rank_list(peers)}")
-        if elapsed >= timeout or elapsed >= reports.due and not reports.add(
-                elapsed, states, f"{self.call_name} on rank {rank}"):
-            raise CollectiveTimeout(self.call_name, rank, 0, peers, round(elapsed, 2), states)
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
+        """Return no round, and the other rank."""
+        return 0, (self.peer,)
+
+    def _check_ranks(self, awaited: PendingRun) -> None:
+        """Raise if a rank has died or exited; looks once a second."""
+        now = time.monotonic()
+        if now - self.checked >= AGAIN and hasattr(self.comm, "check_ranks"):
+            self.checked = now
+            self.comm.check_ranks((self.peer,))
 
     def _size_error(self, sent: str) -> str:
-        return (f"{self.call_name}: rank {self.peer} sent {sent}, rank {self.comm.Get_rank()} "
+        return (f"{self.title}: rank {self.peer} sent {sent}, rank {self.rank} "
                 f"expects {self.nbytes}; pass the same shapes on all ranks")
 
 

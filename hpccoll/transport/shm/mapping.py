@@ -16,7 +16,9 @@ import errno
 import mmap
 import os
 import stat
+import time
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -38,9 +40,14 @@ _LIBC.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 
 
 class SharedMemory(NamedTuple):
-    """Memory that a node's ranks share: every rank's part, zero at first."""
+    """Memory that a node's ranks share: every rank's part, zero at first.
+
+    Attributes:
+        file: descriptor of the file, if the caller keeps it and closes it; otherwise -1.
+    """
 
     parts: list[numpy.ndarray]
+    file: int = -1
 
     def populate(self, rank: int, offset: int, nbytes: int) -> bool:
         """Make a range of a rank's part exist; return whether there was room."""
@@ -65,16 +72,18 @@ def map_file(file: int, nbytes: int, offset: int = 0) -> numpy.ndarray:
     return numpy.frombuffer(memoryview(memory), numpy.uint8)
 
 
-def share(node: MPI.Comm, nbytes: int, reserve: int | None = None) -> SharedMemory | None:
+def share(node: MPI.Comm, nbytes: int, reserve: int | None = None, keep: bool = False
+          ) -> SharedMemory | None:
     """Create shared memory, ``nbytes`` for this rank; collective over the node.
 
-    Only the first ``reserve`` bytes of the part are allocated; all by default. ``None``, on every
-    rank, if the node has no file system for shared memory, or no room.
+    With ``keep`` the descriptor of the file stays open on this rank. Only the first ``reserve``
+    bytes of the part are allocated; all by default. ``None``, on every rank, if the node has no
+    file system for shared memory, or no room.
     """
     file, sizes = open_on_node(node, nbytes)
     if file < 0:
         return None
-    starts, page, whole = [0], mmap.PAGESIZE, None
+    starts, page, whole, kept = [0], mmap.PAGESIZE, None, -1
     for size in sizes:
         starts.append(starts[-1] + -(-size // page) * page)
     total, reserve = max(starts[-1], page), nbytes if reserve is None else reserve
@@ -85,9 +94,12 @@ def share(node: MPI.Comm, nbytes: int, reserve: int | None = None) -> SharedMemo
         if reserve:
             os.posix_fallocate(file, starts[node.Get_rank()], reserve)
         whole = map_file(file, total)
+        kept = os.dup(file) if keep else -1
     if not all(PrivateComm(node).allgather(whole is not None)) or whole is None:
+        if kept >= 0:
+            os.close(kept)
         return None
-    return SharedMemory([whole[start:start + size] for start, size in zip(starts, sizes)])
+    return SharedMemory([whole[start:start + size] for start, size in zip(starts, sizes)], kept)
 
 
 def open_on_node(node: MPI.Comm, note: Any = None) -> tuple[int, list[Any]]:
@@ -117,7 +129,7 @@ def _open_on_all(node: PrivateComm, path: str, flags: int, note: Any) -> tuple[i
         other, wanted = node.bcast((other, wanted))
         if not leads and wanted is not None:
             with suppress(OSError):
-                file = open_private(other, 0)
+                file = open_private(other, os.O_NOFOLLOW if named else 0)
         # In another PID namespace this may be the file of another process.
         usable = file >= 0 and _identity(file) == wanted
         answers = node.allgather((usable, note))
@@ -141,17 +153,36 @@ def open_private(path: str, flags: int) -> int:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
-            _check_private(path, os.lstat(path))
+            check_private(path, os.lstat(path))
         raise
     try:
-        _check_private(path, os.fstat(file))
+        check_private(path, os.fstat(file))
     except OSError:
         os.close(file)
         raise
     return file
 
 
-def _check_private(path: str, status: os.stat_result) -> None:
+def wait_for_lock(take: Callable[[], object], seconds: float, path: str = "") -> None:
+    """Take a lock of a file; ``take`` raises ``BlockingIOError`` while another process holds it.
+
+    Raises:
+        TimeoutError: the other process has not released it within some seconds.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            take()
+            return
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise TimeoutError(errno.ETIMEDOUT, "another process of this user has held its "
+                                   f"lock for {seconds:g} s; end that process", path) from None
+            time.sleep(1e-3)
+
+
+def check_private(path: str, status: os.stat_result) -> None:
+    """Raise unless a file is a plain one that this user alone may open."""
     mode, owner, user = status.st_mode, status.st_uid, os.geteuid()
     if not stat.S_ISREG(mode) or owner != user or mode & 0o077:
         raise PermissionError(errno.EPERM, f"{stat.filemode(mode)} of user {owner} is no file for "

@@ -3,11 +3,8 @@
 import json
 
 import pytest
-from step_simulator.architectures import linear
-from step_simulator.catalog import FLOPS, MODELS, find, from_layers
+from step_simulator.catalog import FLOPS, MODELS, find
 from step_simulator.model import StepModel
-
-from hpccoll.errors import ArgumentError
 
 
 @pytest.mark.parametrize("name, parameters, arrays, gigaflops", [
@@ -31,20 +28,6 @@ def test_gradients_become_ready_from_the_last_layer_to_the_first(name):
     assert sorted(model.ready, reverse=True) == list(model.ready)
 
 
-def test_time_follows_samples_and_operations():
-    one, more = find("resnet50", samples=32), find("resnet50", samples=64, flops=4 * FLOPS)
-    assert more.backward == pytest.approx(one.backward / 2)
-    assert more.samples == 64
-
-
-def test_layers_by_hand():
-    model = from_layers("two", [linear("a", 3, 5), linear("b", 5, 2)], samples=10, flops=100.0)
-    assert [(spec.name, spec.shape) for spec in model.arrays] == [
-        ("a.weight", (5, 3)), ("a.bias", (5,)), ("b.weight", (2, 5)), ("b.bias", (2,))]
-    # Forward 30 + 20 operations a sample; backward twice that, b first.
-    assert model.forward == 5.0 and model.ready == (15.0, 15.0, 9.0, 9.0)
-
-
 def test_known_shapes():
     shapes = {spec.name: spec.shape for spec in find("resnet50").arrays}
     assert shapes["layer4.0.downsample.0.weight"] == (2048, 1024, 1, 1)
@@ -63,14 +46,3 @@ def test_a_file_a_profile_and_a_model(tmp_path):
     path.write_text(json.dumps(model.as_json()))
     assert find(path) == find(str(path)) == find(model.as_json()) == find(model) == model
     assert isinstance(model, StepModel)
-
-
-@pytest.mark.parametrize("option", ["samples", "flops"])
-def test_a_recorded_model_has_times_of_its_own(option):
-    with pytest.raises(ArgumentError, match=f"{option}: .*models"):
-        find(find("resnet50"), **{option: 2})
-
-
-def test_an_unknown_name():
-    with pytest.raises(ArgumentError, match="'resnet5'"):
-        find("resnet5")

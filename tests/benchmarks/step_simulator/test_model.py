@@ -1,6 +1,5 @@
 """Models from files and profiles: what is read, and what is refused."""
 
-import json
 
 import pytest
 from step_simulator.model import StepModel, from_profile, read
@@ -21,23 +20,6 @@ def test_what_an_exchange_recorded():
     assert model.nbytes == 26 and model.count == 7 and model.order == (1, 0)
 
 
-def test_arrays_of_one_instant_go_from_last_to_first():
-    model = from_profile({**PROFILE, "ready_seconds": [0.5, 0.5]})
-    assert model.order == (1, 0)
-
-
-def test_a_file_has_the_name_of_its_model(tmp_path):
-    path = tmp_path / "mine.json"
-    path.write_text(json.dumps(PROFILE))
-    assert read(path).name == "mine"
-
-
-def test_another_device():
-    model = from_profile({**PROFILE, "forward_seconds": 0.25, "optimizer_seconds": 1}).scaled(2)
-    assert (model.forward, model.ready, model.backward, model.optimizer) == (0.5, (1, 0.5), 1.5, 2)
-    assert model.source.endswith("times x 2")
-
-
 @pytest.mark.parametrize("change, problem", [
     ({"arrays": []}, "arrays: .*array"),
     ({"arrays": ARRAYS[:1] * 2}, "arrays: .*name"),
@@ -55,12 +37,6 @@ def test_what_is_no_profile(change, problem):
     with pytest.raises(ArgumentError, match=problem) as caught:
         from_profile({**PROFILE, **change})
     assert str(caught.value).startswith("model: profile: ")
-
-
-@pytest.mark.parametrize("field", PROFILE)
-def test_a_field_that_is_missing(field):
-    with pytest.raises(ArgumentError, match=f"field {field}"):
-        from_profile({name: value for name, value in PROFILE.items() if name != field})
 
 
 @pytest.mark.parametrize("text, problem", [

@@ -1,6 +1,5 @@
 """One rank's step: what waits for what."""
 
-import pytest
 from step_simulator.program import BucketJob, Compute, SimulatedRank, replicated, sharded
 from step_simulator.traffic import TrafficPart
 
@@ -68,19 +67,6 @@ def test_a_second_lane_compresses_while_the_link_is_busy():
     assert flights(two) == {"a": (2, 5), "b": (5, 8)} and two.now == 9
 
 
-def test_lanes_do_not_make_the_link_faster():
-    for lanes in (1, 2, 3):
-        rank = SimulatedRank(lanes)
-        replicated(rank, Compute(0, (0, 0, 0), 0, 0), [job("a", 2), job("b", 2), job("c", 2)])
-        assert rank.now == 6
-
-
-def test_bytes_of_a_bucket_in_two_transfers_are_shared():
-    rank = SimulatedRank()
-    rank.begin(job("a", 1, 1))
-    assert [span.wire_bytes for span in rank.spans if span.phase == FLIGHT] == [75, 75]
-
-
 def test_sharded_parameters_come_one_bucket_ahead():
     rank = SimulatedRank()
     gathers = [job("p0", 2), job("p1", 2)]
@@ -90,17 +76,3 @@ def test_sharded_parameters_come_one_bucket_ahead():
         ("p1", 0, 2), ("p0", 2, 4), ("p0", 10, 12), ("p1", 12, 14), ("g0", 16, 17),
         ("g1", 28, 31)]
     assert rank.now == 32 and rank.seconds_of(BLOCKED) == 2 + 2 + 3
-
-
-def test_sharded_parameters_that_come_late_hold_up_each_pass():
-    rank = SimulatedRank()
-    sharded(rank, Compute(2, (1, 1), 0, 0), [job("g0", 1), job("g1", 1)],
-            [job("p0", 10), job("p1", 10)])
-    # 20 s and 1 s of compute forward; then p0 and p1, g0 between p1 and the end, g1 last.
-    assert rank.now == pytest.approx(20 + 1 + 20 + 1 + 1)
-
-
-def test_no_buckets_no_waiting():
-    rank = SimulatedRank()
-    replicated(rank, Compute(1, (), 2, 3), [])
-    assert rank.now == 6

@@ -8,7 +8,6 @@ from step_simulator.catalog import find
 from step_simulator.collective_times import CollectiveTimes
 from step_simulator.model import from_profile
 from step_simulator.simulation import StepPlan
-from step_simulator.sweep import BreakEven
 
 from hpccoll.simulator.machine_model import Level, Machine
 
@@ -49,12 +48,6 @@ def test_buckets_of_every_size_and_the_fastest_of_them():
         assert f.seconds == pytest.approx(alone.seconds, rel=1e-9)
 
 
-def test_the_first_bucket_is_never_the_larger():
-    found = sweep.over_buckets(find("resnet50"), StepPlan(first_bucket_bytes=4 << 20),
-                               CollectiveTimes("hdr", "2"), [1 << 20, 8 << 20])
-    assert [f.plan.first_bucket_bytes for f in found] == [1 << 20, 4 << 20]
-
-
 @pytest.mark.parametrize("rate", [0.25, 4.0])
 def test_break_even_by_hand(rate):
     """Two ranks: n bytes take n/r plain, and n/4r + n/rate compressed: even at r = 3/4 rate."""
@@ -71,20 +64,3 @@ def test_the_link_of_a_node_is_what_the_rate_is_of():
     found = sweep.break_even(lone_array(4096), StepPlan(compress="quarter", compress_rate=4.0),
                              times)
     assert found.bytes_per_second == pytest.approx(3.0, rel=0.03)
-
-
-def test_what_always_pays_and_what_never_does():
-    times = CollectiveTimes(BYTES, "2", "allreduce=ring", segment_bytes=1 << 30)
-    always = StepPlan(compress="quarter", compress_rate=1e9)
-    assert sweep.break_even(lone_array(4096), always, times) == BreakEven(math.inf, math.inf)
-    never = StepPlan(compress="quarter", compress_rate=1e-9)
-    assert sweep.break_even(lone_array(4096), never, times) == BreakEven(0.0, 0.0)
-
-
-def test_a_scaled_machine_keeps_its_nodes():
-    machine = CollectiveTimes("hdr", "2x2").machine
-    fast = sweep.scaled(machine, 4)
-    assert fast.levels[1:] == machine.levels[1:]
-    assert fast.levels[0].link == 4 * machine.levels[0].link
-    assert fast.levels[0].beta == machine.levels[0].beta / 4
-    assert fast.levels[0].alpha == machine.levels[0].alpha

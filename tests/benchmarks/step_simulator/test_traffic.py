@@ -2,10 +2,8 @@
 
 import pytest
 from step_simulator import traffic
-from step_simulator.traffic import Traffic, TrafficPart
 
 from hpccoll.training.buckets import ArraySpec, plan_buckets
-from hpccoll.training.trace import COMPRESS, FLIGHT
 
 SPECS = [ArraySpec("a", (60, 50)), ArraySpec("b", (1000,))]
 [BUCKET] = plan_buckets(SPECS, 1 << 20, 1 << 20)
@@ -21,13 +19,6 @@ class Made:
     def wire_bytes(self, shapes, size, step=None):
         self.asked = shapes, size
         return self.wire
-
-
-class Clock:
-    """A second for each thousand bytes."""
-
-    def taken(self, collective, nbytes):
-        return nbytes / 1000, f"{collective}!"
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 8])
@@ -63,35 +54,3 @@ def test_a_scheme_sends_its_bytes_by_its_collectives(name, collectives, size):
     assert sent == pytest.approx(960) == found.wire_bytes
     assert scheme.asked == ([(1000,), (60, 50)], size), "in the order of the bucket"
     assert found.compressed == NBYTES
-
-
-def test_few_elements_that_are_no_fewer_bytes_travel_as_all_of_them():
-    wire = 2 * NBYTES * 3 / 4
-    found = traffic.gradients(BUCKET, SPECS, Made("topk", wire), 0, 4)
-    assert found.collectives == (("allreduce", pytest.approx(NBYTES)),)
-
-
-def test_a_dense_scheme_halves_both_ways_of_zero_down():
-    found = traffic.gradients(BUCKET, SPECS, Made("bf16", 12000.0, dense=True), 2, 4)
-    assert found.collectives == (("reduce_scatter", 8000.0),) and found.wire_bytes == 6000
-
-
-@pytest.mark.parametrize("scheme", [None, Made("onebit", 960.0)])
-def test_one_rank_sends_nothing(scheme):
-    assert traffic.gradients(BUCKET, SPECS, scheme, 0, 1) == Traffic((), 0.0)
-    assert traffic.parameters(BUCKET, 1) == Traffic((), 0.0)
-
-
-def test_half_of_compressing_comes_before_and_half_after():
-    moved = Traffic((("alltoall", 2000.0), ("allgather", 1000.0)), 960.0, 16000.0)
-    assert traffic.parts(moved, Clock(), 1 / 4000) == (
-        TrafficPart(COMPRESS, 2.0), TrafficPart(FLIGHT, 2.0, "alltoall!"),
-        TrafficPart(FLIGHT, 1.0, "allgather!"), TrafficPart(COMPRESS, 2.0))
-    assert [part.phase for part in traffic.parts(moved, Clock(), 0.0)] == [FLIGHT, FLIGHT]
-
-
-def test_a_measured_rate_wins_over_passes_through_memory():
-    assert traffic.compress_seconds(None, 0.5, 4.0) == 0
-    assert traffic.compress_seconds(Made("bf16", 0), 0.5) == 1.0
-    assert traffic.compress_seconds(Made("bf16", 0), 0.5, 4.0) == 0.25
-    assert traffic.compress_seconds(Made("new", 0), 0.5) == 0.5 * traffic.USUAL_PASSES

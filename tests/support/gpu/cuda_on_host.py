@@ -69,14 +69,7 @@ def compiler() -> str | None:
 @functools.cache
 def compile_kernel(source: str, name: str, options: tuple[str, ...]
                    ) -> Callable[[int, int, Sequence[numpy.generic]], None]:
-    """Compile a kernel; the result takes blocks, threads of each, and arguments.
-
-    An argument is a number of NumPy that has the size of the kernel's; an address is an int64.
-    Definitions (``-D``) among the options are used; the others are for a device.
-
-    Raises:
-        RuntimeError: there is no compiler, or it refuses the source.
-    """
+    """Compile a kernel; the result takes blocks, threads of each, and arguments."""
     program = compiler()
     if program is None:
         raise RuntimeError(f"no compiler of C++ for kernels: none of {', '.join(COMPILERS)}")

@@ -100,13 +100,7 @@ def doubled() -> dict[str, inspect.Signature | None]:
 
 
 def told(cupy: object, name: str) -> str:
-    """What CuPy says how a name is called; empty for attributes.
-
-    Functions of Cython say it in the first line of their documentation.
-
-    Raises:
-        AttributeError: CuPy has no such name.
-    """
+    """What CuPy says how a name is called; empty for attributes."""
     value = cupy
     for part in name.split("."):
         # Some attributes are those of instances; the null stream is one that needs no driver.

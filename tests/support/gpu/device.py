@@ -133,11 +133,7 @@ class DeviceArray:
 
 
 def queue(run: Callable[[], Any], *arrays: DeviceArray, stream: Stream | None = None) -> None:
-    """Queue work on arrays, on the current stream unless one is named.
-
-    Raises:
-        CudaError: an array, or the thread, is on another device than the stream.
-    """
+    """Queue work on arrays, on the current stream unless one is named."""
     machine = arrays[0].machine
     stream = (stream or machine.current()).meant
     if machine.share is not None:
@@ -150,11 +146,7 @@ def queue(run: Callable[[], Any], *arrays: DeviceArray, stream: Stream | None = 
 
 
 class RawKernel:
-    """A kernel from source, run by the processor when its turn comes.
-
-    Arguments are arrays of this double, and numbers of NumPy, whose sizes are taken as they are.
-    CuPy takes Python's numbers, too, in a size that it chooses.
-    """
+    """A kernel from source, run by the processor when its turn comes."""
 
     def __init__(self, code: str, name: str, options: tuple[str, ...] = ()):
         self.code, self.name, self.options = code, name, options
@@ -181,11 +173,7 @@ class RawKernel:
 
 
 def on_host(number: Any) -> numpy.generic:
-    """A number for a kernel.
-
-    Raises:
-        TypeError: it is none.
-    """
+    """A number for a kernel."""
     if not isinstance(number, numpy.generic):
         raise TypeError(f"unsupported type {type(number)}: no number of NumPy")
     return number
@@ -205,22 +193,14 @@ class DlpackArray:
 
 
 def on_device(array: Any) -> numpy.ndarray:
-    """The memory of a device array.
-
-    Raises:
-        TypeError: it is no device array; CuPy refuses such arguments, too.
-    """
+    """The memory of a device array."""
     if not isinstance(array, DeviceArray):
         raise TypeError(f"unsupported type {type(array)}: not device memory")
     return array.raw
 
 
 def module(machine: Devices, shift: int = 0, folder: Path | None = None) -> ModuleType:
-    """Make a module with the functions of CuPy that hpccoll uses, on a machine.
-
-    ``shift`` is added to the addresses that others are told; ``folder`` is where processes meet
-    that use NCCL, or share memory.
-    """
+    """Make a module with the functions of CuPy that hpccoll uses, on a machine."""
     cupy = ModuleType("cupy")
     cupy.__spec__ = ModuleSpec("cupy", None)  # for those who look whether it is installed
     share = machine.share = ipc.SharedFolder(machine, folder, shift)
@@ -314,11 +294,7 @@ def _class(make: Callable[..., DeviceArray]) -> type:
 @contextmanager
 def installed(cuda_aware: bool, machine: Devices | None = None, folder: Path | None = None
               ) -> Iterator[ModuleType]:
-    """Make ``import cupy`` return a double; ``cuda_aware`` says whether MPI moves its memory.
-
-    Where it does not, whoever follows an address of device memory is killed by the processor.
-    NCCL's ranks are objects of this process, or processes that meet in a ``folder``.
-    """
+    """Make ``import cupy`` return a double; ``cuda_aware`` says whether MPI moves its memory."""
     cupy = module(machine or Devices(), 0 if cuda_aware else ELSEWHERE, folder)
     before = {name: sys.modules.get(name) for name in ("cupy", "cupy.cuda.nccl")}
     sys.modules["cupy"], sys.modules["cupy.cuda.nccl"] = cupy, cupy.cuda.nccl

@@ -106,7 +106,7 @@ def context(world, rank, size):
     return SimpleNamespace(
         rank=rank, size=size, endpoint=wire, remote=wire, plans=BoundedDict(9), config=Config(),
         limits=DEDICATED, scratch_bytes=0, topology=Topology.parse(str(size)),
-        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=NoGuard(), moments=None)
+        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=NoGuard(), phases=None)
 
 
 class DeviceRank:

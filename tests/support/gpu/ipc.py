@@ -66,12 +66,7 @@ class Allocation:
 
 
 class Opened:
-    """Memory of another process.
-
-    Attributes:
-        count: how often it was opened, less how often it was closed.
-        mark: says that it is open here.
-    """
+    """Memory of another process."""
 
     def __init__(self, data: mmap.mmap, mark: Path):
         self.data, self.mark, self.count = data, mark, 0
@@ -79,20 +74,7 @@ class Opened:
 
 
 class SharedFolder:
-    """What one process has of the folder.
-
-    Args:
-        machine: its devices.
-        folder: where processes find each other's memory and events; ``None`` for one process.
-        shift: what is added to addresses that others are told.
-
-    Attributes:
-        name: of this process.
-        allocated: memory of this process, by address.
-        opened: memory of other processes, by address.
-        foreign: events of other processes, by the number that stands for a pointer.
-        closed: memory that was closed, kept so that nothing else comes to lie there.
-    """
+    """What one process has of the folder."""
 
     def __init__(self, machine: Devices, folder: Path | None, shift: int):
         self.machine, self.folder, self.shift = machine, folder, shift
@@ -175,11 +157,7 @@ class SharedFolder:
         return Allocation(one.data, pointer, size, device_id)  # type: ignore[arg-type]
 
     def check(self, arrays: Sequence[numpy.ndarray]) -> None:
-        """Look whether memory that is about to be used was closed.
-
-        Raises:
-            CudaError: it was.
-        """
+        """Look whether memory that is about to be used was closed."""
         if self.closed and any(one.start <= array.ctypes.data < one.start + len(one.data)
                                for array in arrays for one in self.closed):
             raise CudaError("illegal memory access: memory of a peer's that was closed")
@@ -253,10 +231,7 @@ class SharedFolder:
                         self._advance(task)
 
     def _advance(self, task: GpuTask) -> None:
-        """Do what can be done of a task and of what it comes after; ask for all that is missing.
-
-        Two processes whose work alternates would wait for ever if each did all or nothing.
-        """
+        """Do what can be done of a task and of what it comes after; ask for all that is missing."""
         waiting, seen = [task], set[int]()
         while waiting:
             top = waiting[-1]

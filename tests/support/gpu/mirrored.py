@@ -25,16 +25,7 @@ LATE = 20
 
 
 class MirroredEndpoint:
-    """The transport of device memory under rules that write and read host arrays.
-
-    A batch copies what it sends to the device when it starts, and what it received, or computed,
-    to the host when it is done; then it overwrites what it sent. Its tags are those of blocking
-    calls; other batches are the channels' own.
-
-    Args:
-        channels: of the node's ranks.
-        cupy: the double.
-    """
+    """The transport of device memory under rules that write and read host arrays."""
 
     def __init__(self, channels: SharedEndpoint, cupy: Any):
         self.channels, self.stream = channels, cupy.cuda.Stream(non_blocking=True)

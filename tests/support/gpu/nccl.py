@@ -276,12 +276,7 @@ class Communicator:
 
 def library(machine: Devices, shift: int = 0, folder: Path | None = None,
             version: int = 22703) -> SimpleNamespace:
-    """The module, for a machine; ``shift`` as in :func:`support.gpu.device.module`.
-
-    Args:
-        folder: where processes meet; ranks are objects of this process if omitted.
-        version: what it says of itself.
-    """
+    """The module, for a machine; ``shift`` as in :func:`support.gpu.device.module`."""
     shared = Shared(machine, shift, folder, version)
 
     def communicator(ndev: int, commId: bytes, rank: int) -> Communicator:

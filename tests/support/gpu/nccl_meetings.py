@@ -31,14 +31,7 @@ PAUSE, PATIENCE = 0.002, 60.0
 
 
 class NcclPart(NamedTuple):
-    """What one rank calls.
-
-    Attributes:
-        kind: of the call.
-        send, recv: its memory; ``None`` where it has none.
-        count, dtype, op: elements, and the numbers of their type and of the operator.
-        root: the root, or the peer.
-    """
+    """What one rank calls."""
 
     kind: str
     send: Any
@@ -96,10 +89,7 @@ class NcclMeeting:
 
 
 class FolderMeeting(NcclMeeting):
-    """The same where every rank is a process, and they meet in a folder.
-
-    A device goes on by itself; here a process does its part when it waits for it, so all have to.
-    """
+    """The same where every rank is a process, and they meet in a folder."""
 
     patience = PATIENCE
 
@@ -143,11 +133,7 @@ class FolderMeeting(NcclMeeting):
 
 
 class MessageMeeting(NcclMeeting):
-    """A message: the sender has seat 0, the receiver seat 1.
-
-    Args:
-        ranks: the sender and the receiver.
-    """
+    """A message: the sender has seat 0, the receiver seat 1."""
 
     def __init__(self, ranks: tuple[int, int]):
         super().__init__(2)
@@ -201,11 +187,7 @@ class Together(Sequence[GpuTask]):
 
 
 class Awaiting(GpuTask):
-    """Calls of one rank in one group, on its stream.
-
-    Attributes:
-        seats: the meetings, and this rank's seat in each.
-    """
+    """Calls of one rank in one group, on its stream."""
 
     __slots__ = ("seats",)
 
@@ -234,11 +216,7 @@ class Awaiting(GpuTask):
 
 
 def outcome(parts: Sequence[Sequence[NcclPart]]) -> list[list[numpy.ndarray | None]]:
-    """What each rank gets by each of its collectives: flat arrays, ``None`` where nothing.
-
-    Raises:
-        CudaError: the calls of the ranks do not fit each other.
-    """
+    """What each rank gets by each of its collectives: flat arrays, ``None`` where nothing."""
     if len({len(mine) for mine in parts}) > 1:
         raise CudaError("NCCL: some ranks make fewer calls in a group")
     found: list[list[numpy.ndarray | None]] = [[] for _ in parts]

@@ -24,10 +24,7 @@ class Pinned(bytearray):
 
 
 def reach(array: numpy.ndarray) -> tuple[Callable[[], numpy.ndarray], bool]:
-    """How a copy reaches host memory when its turn comes, and whether that is pinned.
-
-    A copy does not keep pinned memory alive, as it does not on a device.
-    """
+    """How a copy reaches host memory when its turn comes, and whether that is pinned."""
     base: Any = array
     while isinstance(base, numpy.ndarray):
         base = base.base

@@ -29,21 +29,7 @@ from support.gpu.tasks import NOT_READY, CudaError, CudaStatus, GpuTask, nothing
 
 
 class Devices:
-    """Devices, what is queued on them, and what is held.
-
-    Args:
-        devices: how many there are.
-        seed: of what happens although nobody waits; ``None`` for nothing.
-
-    Attributes:
-        held: kind of resource -> how many there are; bytes of pinned memory.
-        first: number of the first device on its node.
-        share: what this process shares with others, if it does (:mod:`support.gpu.ipc`).
-        calls: name of a function that may fail -> how often it was called.
-        faults: name of a function -> calls until it fails, once; -inf where it always does.
-        fault: status of what went wrong while work ran, which every query returns then; else 0.
-        contexts: devices on which this process holds memory because something was called there.
-    """
+    """Devices, what is queued on them, and what is held."""
 
     def __init__(self, devices: int = 1, seed: int | None = None):
         self.lock, self.here = threading.RLock(), threading.local()
@@ -62,11 +48,7 @@ class Devices:
 
     # -- what happens -----------------------------------------------------------------------
     def finish(self, task: GpuTask) -> None:
-        """Do a task and, first, what it comes after; nothing else.
-
-        Raises:
-            CudaError: a device would never be done with it.
-        """
+        """Do a task and, first, what it comes after; nothing else."""
         with self.lock:
             waiting, seen = [task], set()
             while waiting:
@@ -124,11 +106,7 @@ class Devices:
             return task
 
     def called(self, function: str) -> None:
-        """Fail, if this call of a function shall.
-
-        Raises:
-            CudaError: it shall.
-        """
+        """Fail, if this call of a function shall."""
         self.calls[function] += 1
         self.contexts.add(self.device)
         if function in self.faults:
@@ -182,12 +160,7 @@ class Devices:
 
 
 class Stream:
-    """A queue of work on a device.
-
-    Attributes:
-        graph: work of a capture, which is not queued; ``None`` outside of one.
-        synchronized: how often the host has waited for it.
-    """
+    """A queue of work on a device."""
 
     def __init__(self, machine: Devices, device: int, null: bool = False,
                  non_blocking: bool = False):
@@ -230,11 +203,7 @@ class Stream:
         self.graph, self.broken = [], False
 
     def end_capture(self) -> list[Callable[[], Any]]:
-        """Return the graph.
-
-        Raises:
-            CudaError: something was done in between that a graph cannot hold.
-        """
+        """Return the graph."""
         graph, self.graph = self.graph, None
         if graph is None or self.broken:
             raise CudaError("streamEndCapture: cudaErrorStreamCaptureInvalidated")
@@ -246,10 +215,7 @@ class Stream:
             raise CudaError(f"{function}: cudaErrorStreamCaptureUnsupported")
 
     def push(self, run: Callable[[], Any], *after: GpuTask) -> None:
-        """Queue work behind this stream's, other tasks, and what the null stream stands for.
-
-        It and the streams that are not ``non_blocking`` wait for each other.
-        """
+        """Queue work behind this stream's, other tasks, and what the null stream stands for."""
         if self.graph is not None:
             self.graph.append(run)
             return
@@ -274,11 +240,7 @@ class Stream:
         self.machine.finish(meant.last)
 
     def record(self, event: Event | None = None) -> Event:
-        """Have an event happen after what is queued.
-
-        Raises:
-            CudaError: the event was made for another device.
-        """
+        """Have an event happen after what is queued."""
         event, meant = Event(self.machine) if event is None else event, self.meant
         if event.device_id != meant.device_id:
             raise CudaError(f"eventRecord: cudaErrorInvalidResourceHandle: an event of device "
@@ -303,12 +265,7 @@ class Stream:
 
 
 class Event:
-    """A place in a stream of the device that is current when it is made.
-
-    Attributes:
-        asked: somebody has asked before whether it has happened.
-        captured: it is part of a graph, where nothing happens before that runs.
-    """
+    """A place in a stream of the device that is current when it is made."""
 
     def __init__(self, machine: Devices):
         self.machine, self.task, self.asked, self.captured = machine, None, False, False

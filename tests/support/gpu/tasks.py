@@ -23,11 +23,7 @@ NOT_READY = 600
 
 
 class GpuTask:
-    """Queued work, and what it comes after.
-
-    Attributes:
-        missing: what it waits for beside other work, in words; empty where it can be done.
-    """
+    """Queued work, and what it comes after."""
 
     __slots__ = ("after", "done", "run")
     missing = ""

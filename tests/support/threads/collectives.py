@@ -84,7 +84,7 @@ class Planning:
 
     def __init__(self, comm: Any, endpoint: Endpoint, topology: Topology):
         self.comm, self.endpoint, self.topology = comm, endpoint, topology
-        self.guard, self.moments = NoGuard(), None
+        self.guard, self.phases = NoGuard(), None
         self.rank, self.size = endpoint.rank, endpoint.size
         self.config, self.limits = Config(), OVERSUBSCRIBED
         self.plans, self.scratch_bytes = BoundedDict[Any, Plan](MOST_PLANS), 0

@@ -22,14 +22,7 @@ from support.threads.world import ThreadRank
 
 
 class Circle:
-    """What the ranks of one communicator share.
-
-    Attributes:
-        key: tells it from all others.
-        layout: nodes and ranks.
-        loopback: carries collectives.
-        mail: carries messages, by receiver.
-    """
+    """What the ranks of one communicator share."""
 
     def __init__(self, key: Hashable, layout: Topology):
         self.key, self.layout = key, layout
@@ -38,17 +31,7 @@ class Circle:
 
 
 class ThreadComm(ObjectCollectives, Messages):
-    """A communicator whose ranks are threads, with the methods of ``hpccoll.Comm``.
-
-    Args:
-        circle: what its ranks share.
-        here: the rank that calls, in all its communicators.
-        rank: its number in this one.
-        determinism: as of ``hpccoll.Comm``; the order of reductions is fixed with any.
-
-    Attributes:
-        layout: nodes and ranks.
-    """
+    """A communicator whose ranks are threads, with the methods of ``hpccoll.Comm``."""
 
     def __init__(self, circle: Circle, here: ThreadRank, rank: int, determinism: str):
         self.circle, self.here, self.rank = circle, here, rank
@@ -63,10 +46,7 @@ class ThreadComm(ObjectCollectives, Messages):
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that this rank has sent to others, in all its communicators.
-
-        Collectives count what their schedules send, objects as they are pickled.
-        """
+        """Bytes that this rank has sent to others, in all its communicators."""
         return self.here.sent_bytes
 
     def Get_rank(self) -> int:
@@ -95,10 +75,7 @@ class ThreadComm(ObjectCollectives, Messages):
 
     @contextmanager
     def using(self, *, segment_bytes: int = 0, **algorithms: Any) -> Iterator[ThreadComm]:
-        """Choose algorithms inside a ``with`` block, as ``hpccoll.Comm.using`` does.
-
-        ``"native"`` and ``"auto"`` change nothing.
-        """
+        """Choose algorithms inside a ``with`` block, as ``hpccoll.Comm.using`` does."""
         before, preferences = self._preferences, dict(self._preferences)
         for method, choice in algorithms.items():
             name, params = choice if isinstance(choice, tuple) else (choice, {})
@@ -135,10 +112,7 @@ class ThreadComm(ObjectCollectives, Messages):
         return made
 
     def Create_group(self, ranks: Sequence[int], tag: int = 0) -> ThreadComm:
-        """Make a communicator of some ranks, listed instead of an ``MPI.Group``.
-
-        Only they call.
-        """
+        """Make a communicator of some ranks, listed instead of an ``MPI.Group``."""
         key = tag, *ranks
         self._groups[key] = self._groups.get(key, 0) + 1
         return self._make((key, self._groups[key]), ranks)

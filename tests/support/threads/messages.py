@@ -20,14 +20,7 @@ from support.threads.world import ThreadRank
 
 
 class Letter(ThreadRequest):
-    """One side of a message.
-
-    Args:
-        rank, title: as of every request.
-        source, tag: of a send, or what a receive asks for, with wildcards.
-        memory: flat bytes to send or to receive into; ``None`` where an object is received.
-        store: what to do with received memory.
-    """
+    """One side of a message."""
 
     def __init__(self, rank: ThreadRank, title: str, source: int, tag: int, memory: Any,
                  store: Callable[[], None] | None = None):

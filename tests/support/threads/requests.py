@@ -14,13 +14,7 @@ from support.threads.world import ThreadRank
 
 
 class ThreadRequest(ABC):
-    """Something under way; its methods are those of ``MPI.Request`` that programs use most.
-
-    Attributes:
-        title: what it is, for messages to people.
-        over: it has ended, well or with an ``error``.
-        value: the object that was received, where objects are.
-    """
+    """Something under way; its methods are those of ``MPI.Request`` that programs use most."""
 
     def __init__(self, rank: ThreadRank, title: str):
         self.rank, self.title = rank, title
@@ -64,14 +58,7 @@ class ThreadRequest(ABC):
 
 
 class CollectiveRequest(ThreadRequest):
-    """A collective under way.
-
-    Args:
-        rank: whose.
-        title: what it is.
-        execution: what runs; started here.
-        store: what to do with the result in the end.
-    """
+    """A collective under way."""
 
     def __init__(self, rank: ThreadRank, title: str, execution: Execution,
                  store: Callable[[], None] | None):

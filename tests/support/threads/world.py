@@ -29,13 +29,7 @@ class ThreadTask(Protocol):
 
 
 class ThreadWorld:
-    """All ranks of one run.
-
-    Attributes:
-        changed: the lock of everything that ranks share; notified when a message was posted.
-        moves: messages posted so far.
-        failure: the first error that left a rank, or what is raised when the time is up.
-    """
+    """All ranks of one run."""
 
     def __init__(self, size: int):
         self.size = size
@@ -78,13 +72,7 @@ class ThreadWorld:
 
 
 class ThreadRank:
-    """One rank, in all its communicators.
-
-    Attributes:
-        sent_bytes: bytes of messages that have left for other ranks.
-        pending: collectives under way; whoever waits for anything moves all of them on.
-        waits: what this rank is waiting for, by thread; for messages to people.
-    """
+    """One rank, in all its communicators."""
 
     def __init__(self, world: ThreadWorld, number: int):
         self.world, self.number = world, number
@@ -97,11 +85,7 @@ class ThreadRank:
         return any([pending.advance() for pending in tuple(self.pending)])
 
     def wait(self, awaited: ThreadTask) -> None:
-        """Move everything on until something is over.
-
-        Raises:
-            Interrupted: it never will be.
-        """
+        """Move everything on until something is over."""
         thread = threading.get_ident()
         self.waits[thread] = awaited.title
         try:
@@ -114,11 +98,7 @@ class ThreadRank:
             del self.waits[thread]
 
     def look(self, awaited: ThreadTask) -> bool:
-        """Move everything on once; tell whether something is over.
-
-        Raises:
-            Interrupted: it never will be.
-        """
+        """Move everything on once; tell whether something is over."""
         if not awaited.over:
             self.progress()
             if not awaited.over:

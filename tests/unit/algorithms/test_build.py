@@ -1,6 +1,5 @@
 """Builds of schedules: arguments, order and the table of algorithms."""
 
-import math
 import random
 import time
 from dataclasses import replace
@@ -14,31 +13,12 @@ from hpccoll.algorithms.flat import ring
 from hpccoll.algorithms.formula import (
     LEGEND,
     Formula,
-    P,
     Relation,
-    ceil_div,
     ceil_log,
-    ceil_log2,
-    d,
-    doubling_sum,
-    even,
-    f,
-    f0,
-    floor_div,
     floor_log,
-    floor_log2,
-    g,
-    if_odd,
-    inner,
     k,
-    least,
-    m,
-    m0,
-    more_than,
     n,
-    number,
     p,
-    p_equal,
 )
 from hpccoll.algorithms.table import picks, reproducible
 from hpccoll.errors import ArgumentError, ProofError
@@ -264,56 +244,6 @@ def test_what_is_unknown_is_named_with_what_is_known():
 # Formulas: what they say is what they compute
 FORMULA_LAYOUTS = [Topology.parse(text) for text in (
     "2x2", "2x3", "3x4", "4x8", "8x4", "2x2x2", "3x2x2", "4x2x4", "5x7", "6x16", "1x4", "4x1")]
-
-
-@pytest.mark.parametrize("formula, text, value", [
-    (p, "p", lambda p: p),
-    (P, "P", lambda p: 2 ** math.floor(math.log2(p))),
-    (f, "f", lambda p: 0 if math.log2(p).is_integer() else 1),
-    (even, "p′", lambda p: p if p % 2 == 0 else p - 1),
-    (floor_log2(p), "⌊log₂p⌋", lambda p: math.floor(math.log2(p))),
-    (ceil_log2(p), "⌈log₂p⌉", lambda p: math.ceil(math.log2(p))),
-    (floor_log(number(4), p), "⌊log_4 p⌋", lambda p: math.floor(math.log2(p) / 2)),
-    (ceil_log(number(4), p), "⌈log_4 p⌉", lambda p: math.ceil(math.log2(p) / 2)),
-    (floor_div(p, 3), "⌊p/3⌋", lambda p: math.floor(p / 3)),
-    (ceil_div(p - 1, 3), "⌈(p - 1)/3⌉", lambda p: math.ceil((p - 1) / 3)),
-    (least(p, 4), "min(p, 4)", lambda p: min(p, 4)),
-    (more_than(p, 2), "[p > 2]", lambda p: 1 if p > 2 else 0),
-    (if_odd(p - 1, p / 2), "p/2, or p - 1 for odd p", lambda p: p - 1 if p % 2 else p // 2),
-    (doubling_sum(least(d, p - P)), "Σmin(d, p - P)",
-     lambda p: sum(min(2 ** i, p - 2 ** int(math.log2(p))) for i in range(int(math.log2(p))))),
-    (2 * (p - 1), "2(p - 1)", lambda p: 2 * (p - 1)),
-    (2 * p - (p - even), "2p - (p - p′)", lambda p: p + p - p % 2),
-    (1 + p, "1 + p", lambda p: 1 + p),
-    ((p + 1) * (p - 1), "(p + 1)(p - 1)", lambda p: p * p - 1),
-    (p * (p + 1) / 2, "p(p + 1)/2", lambda p: sum(range(p + 1))),
-    (floor_log2(3 * even) - 1, "⌊log₂(3p′)⌋ - 1",
-     lambda p: math.floor(math.log2(3 * (p - p % 2))) - 1)])
-def test_symbols_and_functions(formula, text, value):
-    assert str(formula) == text
-    for size in range(2, 300):
-        assert formula(size) == value(size), size
-
-
-@pytest.mark.parametrize("formula, text, value", [
-    (m0, "m₀", lambda top, *_: top), (g, "g", lambda top, *rest: math.prod(rest)),
-    (f0, "f₀", lambda top, *_: int(top not in (1, 2, 4, 8, 16))),
-    (p_equal, "p", lambda *numbers: math.prod(numbers)),
-    (inner(m - 1), "Σ(mᵢ - 1)", lambda _, *rest: sum(number - 1 for number in rest)),
-    (m0 + inner(m), "m₀ + Σmᵢ", lambda *numbers: sum(numbers)),
-    (2 * inner(floor_log2(m)), "2Σ⌊log₂mᵢ⌋",
-     lambda _, *rest: 2 * sum(number.bit_length() - 1 for number in rest))])
-def test_levels(formula, text, value):
-    assert str(formula) == text
-    for numbers in ((4,), (4, 8), (3, 2, 5), (2, 2, 2, 2), (16, 3)):
-        assert formula(Topology.parse("x".join(map(str, numbers)))) == value(*numbers)
-    for layout in ("2,3", "(2,3),(4)", "2x(3,2)"):
-        assert formula(Topology.parse(layout)) is None
-
-
-def test_groups_of_one_are_passed_over():
-    assert (m0 + inner(m))(Topology.parse("4x1x8")) == 12
-    assert (m0 + inner(m))(Topology.parse("1x1")) == 1 == (m0 + inner(m))(1)
 
 
 def test_parameters():

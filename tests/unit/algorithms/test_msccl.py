@@ -91,36 +91,6 @@ def test_what_cannot_be_read_is_said(old, new, message):
         verify(made)
 
 
-def test_chunks_of_a_block_cannot_be_expressed():
-    text = as_msccl(schedule("allgather", "ring", 3)).replace('i_chunks="1"', 'i_chunks="9"')
-    with pytest.raises(ScheduleError, match="chunks"):
-        read_msccl(text, "x.xml")
-
-
 def test_what_msccl_does_not_have_is_refused():
     with pytest.raises(ScheduleError, match="MSCCL.*bcast"):
         as_msccl(schedule("bcast", "binomial", 4))
-
-
-def test_a_send_may_wait_for_one_of_another_threadblock():
-    """One after the other, though to ranks in the other order."""
-    def step(kind, waits):
-        return (f'<step s="0" type="{kind}" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1" '
-                f'depid="{waits}" deps="{waits}" hasdep="0"/>')
-
-    def gpu(rank, *blocks):
-        return (f'<gpu id="{rank}" i_chunks="1" o_chunks="1" s_chunks="0">' + "".join(
-            f'<tb id="{n}" send="{to}" recv="{frm}" chan="0">{what}</tb>'
-            for n, (to, frm, what) in enumerate(blocks)) + "</gpu>")
-
-    text = ('<algo name="two" nchannels="1" nchunksperloop="1" ngpus="3" coll="allreduce" '
-            'inplace="0">' + gpu(0, (2, -1, step("s", -1)), (1, -1, step("s", 0)))
-            + gpu(1, (-1, 0, step("r", -1))) + gpu(2, (-1, 0, step("r", -1))) + "</algo>")
-    program = read_msccl(text, "two.xml").program(0)
-    assert [steps[0].peer for steps in program.rounds if steps] == [2, 1]
-
-
-def test_more_chunks_than_any_machine_has_are_refused_before_they_are_counted():
-    for old, new in (('cnt="1"', 'cnt="1000000000"'), ('srcoff="0"', 'srcoff="-5"')):
-        with pytest.raises(ScheduleError, match="chunks"):
-            read_msccl(RING.replace(old, new, 1), "x.xml")

@@ -1,8 +1,4 @@
-"""Binned sums against exact ones: bits in any order, rounding, bounds, what is special.
-
-Seen to fail with rounding instead of truncation in ``_cut``, without ``_midway``, and without the
-bit that stands for what was lost.
-"""
+"""Binned sums against exact ones: bits in any order, rounding, bounds, what is special."""
 
 from fractions import Fraction
 

@@ -149,17 +149,6 @@ def test_every_number_is_widened_and_rounded_as_it_is():
     assert (bits(back) == bits(FINITE)).all()
 
 
-@pytest.mark.parametrize("scale", [2.0 ** -26, 2.0 ** -14, 1.0, 2.0 ** 14])
-def test_any_float32_is_rounded_to_even_as_numpy_does(scale):
-    random = numpy.random.default_rng(3)
-    value = numpy.concatenate([random.standard_normal(20_000) * scale,
-                               random.integers(-8192, 8192, 20_000) * scale / 4096]).astype("f4")
-    value = value[abs(value) < 65504]
-    found = numpy.empty(value.size, F2)
-    half._narrow_float16(value.copy(), numpy.empty_like(value), found)
-    assert (bits(found) == bits(value.astype(F2))).all()
-
-
 def test_threads_that_take_tiny_numbers_for_zero_get_the_plain_conversion(monkeypatch):
     kernel = half.numpy_ufunc(numpy.add, F2)
     monkeypatch.setattr(half, "_flushes", lambda: True)

@@ -110,10 +110,7 @@ FLOATS = numpy.arange(6.0)
 
 
 class Exporter:
-    """Exports an array, and spoils its memory when the capsule ends, consumed or not.
-
-    mpi4py's own tests have such exporters.
-    """
+    """Exports an array, and spoils its memory when the capsule ends, consumed or not."""
 
     def __init__(self, values):
         self.array = numpy.array(values)

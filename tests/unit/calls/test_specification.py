@@ -1,72 +1,15 @@
 """Buffer specifications: every form mpi4py takes, and what is wrong with the others."""
 
-import array
 
 import numpy
 import pytest
 from mpi4py import MPI
 
 from hpccoll.calls.native import NativeOnly
-from hpccoll.calls.specification import buffer_of, is_in_place, overlap, split
+from hpccoll.calls.specification import buffer_of, is_in_place, overlap
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 
 X = numpy.arange(12.0)
-
-
-def summary(buffer):
-    return buffer.datatype, buffer.counts, buffer.displs
-
-
-@pytest.mark.parametrize("spec, count, displ", [
-    (X, 12, 0), ([X, 5], 5, 0), ([X, MPI.DOUBLE], 12, 0), ([X, "d"], 12, 0),
-    ([X, 5, MPI.DOUBLE], 5, 0), ([X, None, MPI.DOUBLE], 12, 0), ([X, (5, 2)], 5, 2),
-    ([X, [5, 2]], 5, 2), ([X, (5, 2), MPI.DOUBLE], 5, 2), ([X, 5, 2, MPI.DOUBLE], 5, 2),
-    ((X, 5), 5, 0), ([X, 0], 0, 0), ([X, (None, 2), "d"], 10, 2), ([X, numpy.int64(5)], 5, 0),
-    ([X, (12, 0)], 12, 0), ([X, (0, 40)], 0, 40)])
-def test_one_block(spec, count, displ):
-    buffer = buffer_of(spec, "sendbuf")
-    assert summary(buffer) == (MPI.DOUBLE, [count], [displ])
-    assert numpy.shares_memory(buffer.array, X) and buffer.array.size == 12
-    assert buffer.count == count and buffer.namespace is numpy and buffer.store is None
-
-
-@pytest.mark.parametrize("spec, counts, displs", [
-    (X, [4, 4, 4], [0, 4, 8]), ([X, [1, 2, 3]], [1, 2, 3], [0, 1, 3]),
-    ([X, numpy.array([1, 2, 3])], [1, 2, 3], [0, 1, 3]), ([X, 2], [2, 2, 2], [0, 2, 4]),
-    ([X, ([1, 2, 3], [9, 0, 4])], [1, 2, 3], [9, 0, 4]),
-    ([X, ([1, 2, 3], None)], [1, 2, 3], [0, 1, 3]), ([X, (2, 4)], [2, 2, 2], [0, 4, 8]),
-    ([X, ([1, 2, 3], [9, 0, 4]), MPI.DOUBLE], [1, 2, 3], [9, 0, 4]),
-    ([X, [1, 2, 3], [9, 0, 4], MPI.DOUBLE], [1, 2, 3], [9, 0, 4]),
-    ([X, [1, 2, 3], None, "d"], [1, 2, 3], [0, 1, 3]), ([X, None, MPI.DOUBLE], [4] * 3, [0, 4, 8]),
-    ([X, "d"], [4, 4, 4], [0, 4, 8]), ([X, [0, 0, 12]], [0, 0, 12], [0, 0, 0])])
-def test_one_block_per_rank(spec, counts, displs):
-    found = summary(buffer_of(spec, "recvbuf", vector=True, blocks=3))
-    assert found == (MPI.DOUBLE, counts, displs)
-
-
-def test_what_is_left_over_goes_to_the_first_ranks():
-    assert buffer_of(X[:11], "b", vector=True, blocks=3).counts == [4, 4, 3]
-
-
-def test_equal_blocks():
-    assert buffer_of(X, "b", blocks=3).counts == [12]
-    # A count that is given is the count of one block, as in MPI.
-    assert buffer_of([X, 2, MPI.DOUBLE], "b", blocks=3).counts == [6]
-    with pytest.raises(ArgumentError, match="b: .*12 elements.*5 equal"):
-        buffer_of(X, "b", blocks=5)
-    with pytest.raises(BufferArgumentError, match="15 elements.*0.*12"):
-        buffer_of([X, 5], "b", blocks=3)
-
-
-@pytest.mark.parametrize("memory, datatype, count", [
-    (bytearray(6), MPI.UNSIGNED_CHAR, 6), (memoryview(bytearray(6)), MPI.UNSIGNED_CHAR, 6),
-    (b"abc", MPI.UNSIGNED_CHAR, 3), (array.array("i", range(5)), MPI.INT, 5),
-    (numpy.zeros((3, 4), "f4"), MPI.FLOAT, 12), (numpy.zeros((3, 4), "f4", "F"), MPI.FLOAT, 12),
-    (numpy.zeros(3, "c16"), MPI.C_DOUBLE_COMPLEX, 3), (numpy.zeros((), "i8"), MPI.LONG, 1),
-    (numpy.zeros(0, "i8"), MPI.LONG, 0), (numpy.zeros(2, "?"), MPI.C_BOOL, 2)])
-def test_kinds_of_memory(memory, datatype, count):
-    buffer = buffer_of(memory, "sendbuf")
-    assert (buffer.datatype, buffer.count) == (datatype, count)
 
 
 def test_fortran_order_is_the_same_memory():
@@ -90,14 +33,6 @@ def test_derived_datatypes_are_for_mpi_where_there_is_an_operator():
     pair.Free()
 
 
-def test_raw_buffers_count_bytes():
-    one = buffer_of([X, (2, 3)], "b", raw=True)
-    assert (one.counts, one.displs, one.datatype, one.dtype) == ([16], [24], MPI.BYTE, X.dtype)
-    assert one.array.dtype == "u1" and numpy.shares_memory(one.array, X)
-    several = buffer_of([X, ([1, 0, 2], [4, 0, 7])], "b", vector=True, blocks=3, raw=True)
-    assert (several.counts, several.displs) == ([8, 0, 16], [32, 0, 56])
-
-
 @pytest.mark.parametrize("datatype, size", [(MPI.CHAR, 1), (MPI.WCHAR, 4), (MPI.DOUBLE_INT, 12),
                                             (MPI.SHORT_INT, 6), (MPI.TWOINT, 8), (MPI.FLOAT, 4)])
 def test_raw_buffers_count_the_bytes_of_elements_without_gaps(datatype, size):
@@ -105,14 +40,6 @@ def test_raw_buffers_count_the_bytes_of_elements_without_gaps(datatype, size):
     buffer = buffer_of([bytearray(64), 3, datatype], "b", raw=True)
     assert buffer.counts == [3 * size]
     assert (buffer.load is not None) == (size in (6, 12))
-
-
-def test_nothing_needs_no_memory():
-    for raw in buffer_of([None, 0, MPI.DOUBLE], "b", raw=True, writable=True), buffer_of(
-            [None, ([0, 0], None), MPI.DOUBLE], "b", raw=True, vector=True, blocks=2):
-        assert raw.count == 0
-    with pytest.raises(BufferArgumentError, match="small"):
-        buffer_of([None, 1, MPI.DOUBLE], "b", raw=True)
 
 
 def test_subclasses_are_seen_as_mpi4py_sees_them():
@@ -162,13 +89,6 @@ def test_read_only_memory_may_be_sent():
 def test_in_place_in_all_its_forms():
     assert is_in_place(MPI.IN_PLACE) and is_in_place(None)
     assert not is_in_place(X) and not is_in_place([X, 3])
-
-
-def test_split():
-    for spec, rest in ((X, (None, None, None)), ([X, (1, 2), "d"], (1, 2, "d"))):
-        assert split(spec, "b", False)[0] is X and split(spec, "b", False)[1:] == rest
-    assert split([X, [1, 2]], "b", False)[1:] == (1, 2, None)
-    assert split([X, [1, 2]], "b", True)[1:] == ([1, 2], None, None)
 
 
 def test_overlap():

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from unit.measure.profiling.made import ALLREDUCE, rank_record
 
 pytest.importorskip("click")
 pytest.importorskip("rich")
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 from step_simulator.simulation import simulate_step
 
 from hpccoll.cli import main
-from hpccoll.measure.profiling.record import CallKind, CallRecord, RankRecord, save
+from hpccoll.measure.profiling.record import save
 from hpccoll.training.report import report
 from hpccoll.training.trace import StepTimeline
 
@@ -57,11 +58,8 @@ def test_of_a_folder_the_newest(file):
 
 def test_the_collectives_of_all_ranks(tmp_path):
     pytest.importorskip("matplotlib")
-    kind = CallKind("allreduce", 1024, "f8 sum", -1, "ring")
     for rank in range(2):
-        record = CallRecord("WORLD", (0, 1))
-        record.add(record.number_of(kind), 1.0 + rank / 2, 2.0)
-        save(str(tmp_path), RankRecord(rank, "clock", (), 0.0, 3.0, (record,)), "job", 2)
+        save(str(tmp_path), rank_record(rank, [(ALLREDUCE, 1.0 + rank / 2, 2.0)]), "job", 2)
     words = ["trace", str(tmp_path), "--plot", str(tmp_path / "calls.svg")]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output

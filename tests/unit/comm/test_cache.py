@@ -7,7 +7,6 @@ from mpi4py import MPI
 from hpccoll.calls.facts import CallFacts
 from hpccoll.comm import cache as caches
 from hpccoll.comm.blocking import (
-    ALLGATHERV,
     ALLREDUCE,
     BARRIER,
     BCAST,
@@ -15,7 +14,7 @@ from hpccoll.comm.blocking import (
     REDUCE,
     REDUCE_SCATTER,
 )
-from hpccoll.comm.cache import CallCache, key_of, parts_of
+from hpccoll.comm.cache import CallCache, parts_of
 from hpccoll.runtime.planning.choice import Choice
 
 A, B = numpy.ones(4), numpy.empty(4)
@@ -51,12 +50,6 @@ def test_what_cannot_repeat_has_no_key():
     own.Free()
 
 
-def test_a_stride_is_not_counts():
-    """In MPI's words ``(2, 5)`` is a count and a stride, and ``[2, 5]`` are two counts."""
-    keys = [key_of(ALLGATHERV, (A, [B, form])) for form in ((2, 5), [2, 5], (2, 5))]
-    assert keys[0] == keys[2] != keys[1]
-
-
 def test_choices_are_known_until_there_are_too_many(monkeypatch):
     monkeypatch.setattr(caches, "MOST_CALLS", 3)
     cache = CallCache()
@@ -66,13 +59,3 @@ def test_choices_are_known_until_there_are_too_many(monkeypatch):
     assert (BCAST, CallFacts("allreduce", "allreduce", 2)) not in cache.choices
     cache.remember(ALLREDUCE, CallFacts("allreduce", "allreduce", 9), Choice("pat"))
     assert len(cache.choices) == 1
-
-
-def test_everything_is_forgotten():
-    cache = CallCache()
-    cache.remember(ALLREDUCE, CallFacts("allreduce", "allreduce", 8), Choice("ring"))
-    cache.store(ALLREDUCE, (A, B, MPI.SUM), ALLREDUCE.native)
-    assert cache and cache.choices
-    cache.clear()
-    assert not cache and not cache.choices
-

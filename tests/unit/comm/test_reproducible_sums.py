@@ -6,7 +6,6 @@ import numpy
 import pytest
 from mpi4py import MPI
 
-from hpccoll.arrays.binned import MOST_SUMMANDS
 from hpccoll.arrays.reproducible import ReproducibleSum, reproducible_sum
 from hpccoll.calls import resolve
 from hpccoll.calls.facts import facts_of
@@ -39,30 +38,6 @@ def served(comm, resolver, *args):
     sum_call(comm, call)
 
 
-@pytest.mark.parametrize("dtype", ["f8", "f2", "c8"])
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_calls(size, dtype):
-    terms = (TERMS % 9).astype(dtype)
-    expected = reproducible_sum(terms[:size], 0)
-
-    def program(comm):
-        rank, mine = comm.Get_rank(), terms[comm.Get_rank()]
-        served(comm, resolve.allreduce, mine, found := numpy.empty_like(mine), MPI.SUM)
-        assert found.tobytes() == expected.tobytes()
-        root = size - 1
-        served(comm, resolve.reduce, mine, found if rank == root else None, MPI.SUM, root)
-        served(comm, resolve.allreduce, MPI.IN_PLACE, again := mine.copy(), MPI.SUM)
-        assert again.tobytes() == found.tobytes() == expected.tobytes()
-        counts = [30 - 4 * (size - 1)] + [4] * (size - 1)
-        served(comm, resolve.reduce_scatter, mine, block := numpy.empty(counts[rank], dtype),
-               counts, MPI.SUM)
-        start = sum(counts[:rank])
-        assert block.tobytes() == expected[start:start + counts[rank]].tobytes()
-        return True
-
-    assert all(run_ranks(size, program))
-
-
 def test_long_vectors_are_cut_into_pieces():
     terms = numpy.random.default_rng(1).standard_normal((2, PIECE + 7))
 
@@ -71,17 +46,6 @@ def test_long_vectors_are_cut_into_pieces():
         return found.tobytes()
 
     assert set(run_ranks(2, program)) == {terms.sum(axis=0).tobytes()}
-
-
-def test_too_many_summands():
-    def program(comm):
-        sums = ReproducibleSum()
-        sums.summands = MOST_SUMMANDS // 4 if comm.rank else 1
-        with pytest.raises(ArgumentError, match="summands"):
-            sum_all(comm, sums)
-        return True
-
-    assert all(run_ranks(3, program))
 
 
 def test_what_can_be_kept():

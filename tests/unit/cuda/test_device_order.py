@@ -12,10 +12,8 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.comm import staged_calls
 from hpccoll.cuda import device, staging
-from hpccoll.cuda.windows import WindowedBuffer
 from hpccoll.errors import BufferArgumentError
-from hpccoll.runtime.planning import planner
-from support.gpu.device import DeviceArray, installed
+from support.gpu.device import installed
 from support.gpu.device_world import CALLS, DTYPES, RandomCall, make
 from support.gpu.streams import CudaError, Devices, Stream
 from support.gpu.tensors import DeviceTensor, torch_on
@@ -49,145 +47,6 @@ def test_every_collective_on_any_number_of_ranks_and_any_type(name, direct):
 def test_random_calls():
     for seed in range(100):
         assert not make(RandomCall(seed)), seed
-
-
-# -- what breaks it ------------------------------------------------------------------------------
-def without_waiting(obj, array, cupy):
-    """A stream of CuPy's that is not the caller's."""
-    with array.device:
-        return cupy.cuda.Stream(non_blocking=True), True
-
-
-def on_the_threads_stream(array, namespace):
-    """Kernels on whatever stream, and device, the thread that runs them has."""
-    stream = namespace.cuda.get_current_stream() if hasattr(namespace, "cuda") else None
-
-    def perform(actions):
-        for function, operands in actions:
-            function(*operands)
-        stream.synchronize()
-
-    return perform if stream else None
-
-
-def not_waiting_for_kernels(array, namespace):
-    """Kernels that are queued, and messages that do not wait for them."""
-    perform = PERFORMER(array, namespace)
-
-    def queue(actions):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Stream, "synchronize", lambda stream: None)
-            perform(actions)
-
-    return perform and queue
-
-
-def on_a_stream_of_its_own(*which):
-    """Windows whose copies come after nothing that the caller has queued."""
-    def made(self, plan, array, staged, *names):
-        WINDOWED(self, plan, array, staged, *names)
-        for name in which:
-            with staged.device:
-                setattr(self, name, staged.cupy.cuda.Stream(non_blocking=True))
-
-    return made
-
-
-def ahead_of_everything(self, number):
-    """Loads of a segment whose window another one is using."""
-    for each in range(number, min(number + self.prefetch + 2, len(self.plan.segments))):
-        if each not in self.arrived:
-            self._load(each)
-
-
-def forgetting_stores(self, number, phase):
-    """Results on their way that nobody knows of who uses the window next."""
-    PASSED(self, number, phase)
-    self.stored.clear()
-
-
-def only_keeping(self):
-    """Results that nothing waits for."""
-    for copy in self.underway.values():
-        staging.keep(*copy)
-
-
-def storing_at_once(self, number, phase):
-    """Results that go back when the first phase that writes some of them is over."""
-    group = self.moves[number].gives[phase]
-    if group >= 0 and self.left[number][group]:
-        self.left[number][group] = 1
-        PASSED(self, number, phase)
-        self.left[number][group] = 0
-
-
-SET, PERFORMER, STREAM_OF = DeviceArray.set, device.performer, device._stream_of
-WINDOWED, PASSED = WindowedBuffer.__init__, WindowedBuffer.queue_stores
-#: Calls in segments, of several groups of copies each.
-SMALL = {"fair": 1}
-
-#: What is broken: where, what is there instead, and a call that it breaks.
-BREAKS = {
-    "the producer's stream is not waited for":
-        (device, "_stream_of", without_waiting, {"direct": True, "name": "bcast"}),
-    "another stream than the caller's copies": (device, "_stream_of", without_waiting, {}),
-    "a phase begins before the copy that it needs is complete":
-        (WindowedBuffer, "can_start", lambda self, number, phase: True, {}),
-    "copies to the host do not wait for the producer":
-        (WindowedBuffer, "__init__", on_a_stream_of_its_own("inward"), SMALL),
-    "results do not wait for earlier work on their memory":
-        (WindowedBuffer, "__init__", on_a_stream_of_its_own("outward"), {**SMALL, "name": "bcast"}),
-    "the caller's stream does not wait for the results":
-        (staging.StagedBuffer, "finish", only_keeping, {}),
-    "a window is used again before its results have left it":
-        (WindowedBuffer, "queue_stores", forgetting_stores, {**SMALL, "name": "bcast", "ahead": 0}),
-    "a window is loaded while another segment uses it":
-        (WindowedBuffer, "begin", ahead_of_everything, {**SMALL, "name": "allreduce in place"}),
-    "results leave before they are complete":
-        (WindowedBuffer, "queue_stores", storing_at_once,
-         {"name": "alltoall in place", "early": 1}),
-    "an exchange in place overwrites what it has not read":
-        (WindowedBuffer, "__init__", lambda *args: WINDOWED(*args[:5]),
-         {**SMALL, "name": "alltoall in place", "size": 5, "segment_bytes": 99, "early": 1}),
-    "pinned memory is given back before its event":
-        (staging.InUseMemory, "keep", lambda *copy: None, {}),
-    "results are copied on another stream":
-        (DeviceArray, "set", lambda a, host, stream: SET(
-            a, host, Stream(a.machine, a.number, non_blocking=True)), {}),
-    "results that any stream may read are not waited for":
-        (device, "_stream_of", lambda *what: (STREAM_OF(*what)[0], True), {"stream": "null"}),
-    "kernels run on the thread's own stream":
-        (planner, "performer", on_the_threads_stream, {"direct": True, "elsewhere": True}),
-    "messages do not wait for kernels":
-        (planner, "performer", not_waiting_for_kernels, {"direct": True}),
-    "scratch memory lies on the current device":
-        (planner, "allocator_like", lambda array, namespace, allocate: allocate,
-         {"direct": True, "away": True, "devices": 2}),
-}
-
-
-@pytest.mark.parametrize("what", BREAKS)
-def test_a_broken_variant_is_caught(what, monkeypatch):
-    where, name, instead, fixed = BREAKS[what]
-    drawn = {"name": "allreduce", "size": 4, "dtype": "f4", "direct": False, "elsewhere": False,
-             "away": False, "stream": "non_blocking", "devices": 1, "segment_bytes": 8,
-             "fair": 1 << 20, "ahead": 1 << 20, "early": None, **fixed}
-
-    def found():
-        try:
-            return make(RandomCall(1, **drawn, machine=Devices(drawn["devices"], drawn["early"])))
-        except CudaError as error:
-            return str(error)
-
-    assert not found()
-    monkeypatch.setattr(where, name, instead)
-    assert found()
-
-
-def test_an_address_of_device_memory_is_none_of_the_hosts():
-    with installed(False) as cupy:
-        address = cupy.empty(3).__cuda_array_interface__["data"][0]
-    assert address >> 47  # what no process of this processor can have
 
 
 # -- requests, other libraries, faults, leaks ----------------------------------------------------
@@ -251,13 +110,6 @@ def capture(cuda_aware):
 @pytest.mark.parametrize("cuda_aware", [True, False])
 def test_a_captured_stream_is_refused_and_stays_captured(cuda_aware):
     capture(cuda_aware)
-
-
-@pytest.mark.parametrize("cuda_aware", [True, False])
-def test_a_capture_that_is_not_looked_for_would_be_broken(cuda_aware, monkeypatch):
-    monkeypatch.setattr(Stream, "is_capturing", lambda stream: False)
-    with pytest.raises(CudaError, match="Capture"):
-        capture(cuda_aware)
 
 
 def test_the_native_method_waits_for_the_producer_in_every_call():

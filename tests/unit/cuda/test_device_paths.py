@@ -15,7 +15,7 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.algorithms import schedule
-from hpccoll.calls.layouts import block_layout, vector_layout
+from hpccoll.calls.layouts import vector_layout
 from hpccoll.cuda import device, device_probes, gpus, ipc, windows
 from hpccoll.cuda.device_paths import (
     WAYS,
@@ -115,15 +115,6 @@ def test_a_rank_without_a_device_says_why(monkeypatch, served, why):
     assert told.device == "" and set(told.found.values()) == {(False, why)}
 
 
-def test_a_rank_with_devices_tells_of_the_first(monkeypatch):
-    monkeypatch.setattr(device_probes, "visible_devices", lambda: ("0000:01:00.0", "0000:02:00.0"))
-    for where, probe in (device, "probe_mpi"), (ipc, "probe_ipc"):
-        monkeypatch.setattr(where, probe, lambda: device_probes.Answer(True, "tried"))
-    told, = device_probes.agree_on_ways(MPI.COMM_SELF)
-    assert told.device == "0000:01:00.0" and told.host == 0
-    assert [name for name, (can, _) in told.found.items() if can] == ["ipc", "mpi", "staged"]
-
-
 @pytest.fixture
 def asked_anew():
     device.has_cupy.cache_clear()
@@ -218,11 +209,6 @@ def test_links_and_islands():
     assert found.islands() == dict(zip(ADDRESSES, (0, 0, 1, 1), strict=True))
 
 
-def test_neighbours_of_neighbours_are_one_island():
-    chain = GpuLinks(tuple("abcd"), (), {("a", "d"): "NV1", ("b", "c"): "NV1", ("c", "d"): "NV1"})
-    assert set(chain.islands().values()) == {0}
-
-
 def test_what_says_nothing():
     assert parse_links("", "") == GpuLinks((), (), {})
     assert parse_links(LISTED, "").islands() == dict(zip(ADDRESSES, range(4), strict=True))
@@ -291,11 +277,6 @@ def test_groups_of_memory(tmp_path):
     assert gpus.numa_distance((0,), -1, tmp_path / "none") == -1
 
 
-def test_modules_for_the_network(tmp_path):
-    modules = {"nvidia_peermem": tmp_path, "gdrdrv": tmp_path / "none"}
-    assert list(gpus.gpu_direct(modules)) == ["nvidia_peermem"]
-
-
 def test_it_warns_where_numbers_of_gpus_are_doubtful(monkeypatch):
     links = GpuLinks(("a", "b"), (), {("a", "b"): "SYS"}, ("slow", "fast"))
     monkeypatch.setattr(gpus, "gpu_links", lambda: links)
@@ -345,89 +326,9 @@ def test_the_child_uses_the_device_that_is_current(monkeypatch, tmp_path):
     assert number == "2" and "cupy.cuda.Device(int(sys.argv[1])).use()" in source
 
 
-def test_what_the_pool_keeps_makes_room(monkeypatch, tmp_path):
-    machine = Devices()
-    machine.faults["malloc"] = 0
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
-    with installed(False, machine, tmp_path):
-        assert probed()[0]
-    assert machine.calls["free_all_blocks"] == 1 and machine.calls["malloc"] == 2
-
-
 def test_without_cupy_it_is_no(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     assert not probed()[0]
-
-
-# Transfers of a program: loaded is what is read first, stored is what is written
-def accesses(phase):
-    """Elements that a phase reads and writes, in order: (writes, buffer, elements)."""
-    for step in (*phase.before, *phase.messages, *phase.after):
-        if isinstance(step, Message):
-            yield step.kind == RECV, step.extent
-        else:
-            yield from ((False, operand) for operand in step.operands)
-            yield True, step.into
-
-
-def plain(program, names):
-    """Element -> the phase that reads it before any writes it, and the one that writes it last."""
-    first, last = {}, {}
-    for number, phase in enumerate(program.phases):
-        ordered = sorted(phase.messages, key=lambda message: message.kind == RECV)
-        for writes, extent in accesses(phase._replace(messages=tuple(ordered))):
-            for element in range(extent.offset, extent.offset + extent.count):
-                if extent.buffer not in names:
-                    continue
-                if writes:
-                    last[element] = number
-                elif element not in last:
-                    first.setdefault(element, number)
-    return first, last
-
-
-def check(program, names, fair):
-    """Compare with :func:`plain`, element by element."""
-    found, (first, last) = transfers(program, names, 1, fair), plain(program, names)
-    loaded = {element: group for group, ranges in enumerate(found.loads)
-              for start, stop in ranges for element in range(start, stop)}
-    assert loaded.keys() == first.keys()
-    for element, phase in first.items():
-        assert loaded[element] in found.needs[phase]
-    stored = [element for ranges in found.stores for start, stop in ranges
-              for element in range(start, stop)]
-    assert sorted(stored) == sorted(last)  # every one once
-    for group, ranges in enumerate(found.stores):
-        writers = {last[element] for start, stop in ranges for element in range(start, stop)}
-        assert writers == {n for n, given in enumerate(found.gives) if given == group}
-        assert found.shares[group] == len(writers)
-    places = [found.place(element) for element in sorted({*first, *last})]
-    assert len(set(places)) == len(places) and all(0 <= place < found.count for place in places)
-    # Neighbours are neighbours in the window: an extent is one piece there.
-    for one, other in zip(sorted({*first, *last}), sorted({*first, *last})[1:]):
-        assert other != one + 1 or found.place(other) == found.place(one) + 1
-    return found
-
-
-@pytest.mark.parametrize("fair", [1, 7, 1 << 20])
-@pytest.mark.parametrize(("collective", "algorithm"), [
-    ("allreduce", "ring"), ("allreduce", "rabenseifner"), ("bcast", "binomial"),
-    ("allgather", "bruck"), ("reduce_scatter", "pat"), ("scan", "recursive_doubling")])
-def test_programs(collective, algorithm, fair):
-    for size in (1, 2, 3, 5, 8):
-        built = schedule(collective, algorithm, size)
-        for rank in {0, size - 1}:
-            for in_place in (False, True):
-                if collective in ("allgather", "reduce_scatter"):
-                    counts = [3, 0, 5, 1, 4, 2, 7, 1][:size]
-                    layout, _ = block_layout(built, rank, counts, in_place)
-                else:
-                    layout, _ = vector_layout(built, rank, 23, in_place)
-                program = lower(built.program(rank), layout)
-                for names in ((IN,), (OUT,), (IN, OUT)):
-                    if names == (IN, OUT) or not in_place:
-                        found = check(program, names, fair)
-                        assert fair < 1 << 20 or max(len(found.loads), len(found.stores)) <= 1
 
 
 def test_a_ring_sends_before_all_is_there_and_stores_block_by_block():
@@ -451,11 +352,6 @@ def test_what_has_no_order_is_loaded_before_everything_and_stored_after_everythi
     found = transfers(lanes, (OUT,), 1, 1)
     assert found.stores == (((0, 4), (8, 10)),) and found.gives == (0, 0) and found.shares == (2,)
     assert found.anywhere
-
-
-def test_a_program_that_touches_nothing():
-    found = transfers(LoweredProgram((Phase((), (), ()),), 0, 0), (IN,), 4, 1)
-    assert found[:4] == ((), (), 0, ()) and found.needs == ((),) and found.gives == (-1,)
 
 
 # Windows: what is on its way when, how much memory is pinned, and who waits for what

@@ -207,13 +207,6 @@ def test_steps_that_become_one(text):
         assert len(fewer) == CHAINS[text]
 
 
-@pytest.mark.parametrize("text", ["2=0+1 2=2+2'", "2=0+2' 2=2+1"])
-def test_steps_that_overlap_would_be_wrong_as_one(text, monkeypatch):
-    monkeypatch.setattr(kernels, "_overlap", lambda one, other: False)
-    with pytest.raises(AssertionError):
-        test_steps_that_become_one(text)
-
-
 def test_accumulators_need_not_be_written():
     with installed(True) as cupy:
         made = kernels.DeviceKernel(cupy, "sum", numpy.dtype("f2"))

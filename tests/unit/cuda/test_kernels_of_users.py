@@ -1,7 +1,5 @@
 """Operators of the program's own on device memory: in order, in one pass, as the host has them."""
 
-from itertools import product
-from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -11,117 +9,16 @@ import hpccoll
 from hpccoll.calls import resolve
 from hpccoll.calls.call import on_host
 from hpccoll.calls.datatypes import datatype_of
-from hpccoll.config import Config
 from hpccoll.cuda import kernels
 from hpccoll.cuda.kernels import ExpressionKernel, has_kernel, kernel_for
 from hpccoll.errors import ArgumentTypeError
 from hpccoll.errors.mpi import OperatorError
-from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.operators import OPERATORS
-from hpccoll.ir.topology import Topology
-from hpccoll.machine.limits import DEDICATED
-from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.planning import planner
-from hpccoll.runtime.planning.choice import Choice
-from hpccoll.testing import exact
-from hpccoll.testing.world import Problem, interleave
-from hpccoll.transport.loopback import Loopback
 from support.gpu import cuda_on_host
-from support.gpu.device import Wire, installed, queue
+from support.gpu.device import installed
 from support.gpu.kernel_types import types_of
-from support.no_guard import NoGuard
 
 pytestmark = pytest.mark.skipif(cuda_on_host.compiler() is None, reason="no compiler of C++")
-
-COUNT = 12
-AFFINE = f"""complex128{{fmod(a.real * b.real, {exact.PRIME}.0),
-                         fmod(a.real * b.imag + a.imag, {exact.PRIME}.0)}}"""
-#: A collective, and an algorithm that keeps the order of ranks.
-CALLS = {
-    "reduce": ("binomial", lambda p, r, s, x, op: resolve.reduce(p, r, s, x, op, p // 2)),
-    "allreduce": ("recursive_doubling",
-                  lambda p, r, s, x, op: resolve.allreduce(p, r, s, x, op)),
-    "scan": ("recursive_doubling", lambda p, r, s, x, op: resolve.scan(p, r, s, x, op)),
-    "exscan": ("census", lambda p, r, s, x, op: resolve.exscan(p, r, s, x, op)),
-    "reduce_scatter": ("butterfly", lambda p, r, s, x, op: resolve.reduce_scatter_block(
-        p, r, s, x, op)),
-}
-
-
-def compose(left, right, datatype):
-    """Affine maps one after the other, on the host."""
-    a, b = numpy.frombuffer(left, "c16"), numpy.frombuffer(right, "c16")
-    b[...] = exact.affine(a, b)
-
-
-def composed(a, b):
-    """The same on the device, as a function of its arrays."""
-    into = a.like(numpy.empty_like(a.raw))
-    queue(lambda: exact.affine(a.raw, b.raw, into.raw), a, b, into)
-    return into
-
-
-@pytest.fixture(params=[AFFINE, composed], ids=["expression", "function"])
-def affine(request):
-    op = hpccoll.Op.Create(compose, device=request.param)
-    yield op
-    op.Free()
-
-
-def context(world, rank, size):
-    """What the engine needs of a communicator."""
-    wire = Wire(world.endpoint(rank))
-    return SimpleNamespace(
-        rank=rank, size=size, endpoint=wire, remote=wire, plans=BoundedDict(9), config=Config(),
-        limits=DEDICATED, scratch_bytes=0, topology=Topology.parse(str(size)),
-        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=NoGuard(), moments=None)
-
-
-def run(cupy, name, size, op, on_device, algorithm=None):
-    """Call a collective on all ranks; return the ranks whose result is wrong."""
-    usual, call = CALLS[name]
-    each = 1 if COLLECTIVES[name].payload == "vector" else size
-    posed = Problem(COLLECTIVES[name], size, [COUNT // each] * each,
-                    size // 2 if COLLECTIVES[name].rooted else 0, "affine", "c16")
-    world, executions, kept = Loopback(size), [], []
-    for rank in range(size):
-        namespace = cupy if rank in on_device else numpy
-        given, wanted = (numpy.concatenate(blocks) if blocks else None
-                         for blocks in (posed.input_blocks(rank), posed.expected_blocks(rank)))
-        sink = namespace.asarray(numpy.zeros(COUNT if wanted is None else wanted.size, "c16"))
-        made = call(size, rank, namespace.asarray(given), sink, op)
-        mine = context(world, rank, size)
-        plan = planner.plan_for(mine, made, Choice(algorithm or usual, segment_bytes=64))
-        executions.append(planner.prepare(mine, made, plan))
-        kept.append((made, sink, wanted))
-    interleave(executions)
-    for made, _, _ in kept:
-        if made.sink is not None and made.sink.store is not None:
-            made.sink.store()
-    return [rank for rank, (_, sink, wanted) in enumerate(kept) if wanted is not None and (
-        cupy.asnumpy(sink) if rank in on_device else sink).tobytes() != wanted.tobytes()]
-
-
-@pytest.mark.slow(every=10)
-@pytest.mark.parametrize("cuda_aware", [True, False], ids=["direct", "staged"])
-@pytest.mark.parametrize("name", CALLS)
-def test_operands_keep_the_order_of_ranks(name, cuda_aware, affine):
-    for size in range(1, 5):
-        with installed(cuda_aware) as cupy:
-            # All of them; and some, which is no other result.
-            for on_device in (range(size), range(0, size, 2)):
-                assert not run(cupy, name, size, affine, on_device), size
-
-
-def test_many_operands_are_one_launch(monkeypatch):
-    op, launches = hpccoll.Op.Create(compose, device=AFFINE), []
-    with installed(True) as cupy:
-        whole = cupy.RawKernel.__call__
-        monkeypatch.setattr(cupy.RawKernel, "__call__", lambda made, grid, block, args: (
-            launches.append(int(args[3])), whole(made, grid, block, args)))
-        assert not run(cupy, "reduce", 4, op, range(4), "linear")
-    assert set(launches) == {4}
-    op.Free()
 
 
 def hypot(left, right, datatype):
@@ -213,21 +110,4 @@ def test_staged_calls_use_the_function_of_the_host():
         source, sink = (cupy.asarray(numpy.ones(5, "f4")) for _ in range(2))
         call = on_host(resolve.allreduce(2, 0, source, sink, op))
         assert call.sink is not None and call.sink.namespace is numpy and call.op is op
-    op.Free()
-
-
-def test_bits_are_those_of_the_host():
-    f4, op = numpy.dtype("f4"), hpccoll.Op.Create(hypot, device="sqrtf(a * a + b * b)")
-    host = kernel_for(op, f4, datatype_of(f4), numpy)
-    with installed(True) as cupy:
-        made = kernel_for(op, f4, datatype_of(f4), cupy)
-        for count, shift in product((0, 1, 40, 1009), (0, 1)):
-            pair = [numpy.random.default_rng(seed).random(count, "f4") for seed in (1, 2)]
-            wanted = numpy.empty(count, "f4")
-            host(*pair, wanted)
-            arrays = [cupy.empty(count + shift, "f4")[shift:] for _ in range(3)]
-            for array, one in zip(arrays, pair):
-                array[...] = cupy.asarray(one)
-            made(*arrays)
-            assert cupy.asnumpy(arrays[2]).tobytes() == wanted.tobytes()
     op.Free()

@@ -9,9 +9,8 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.calls.facts import CallFacts
 from hpccoll.comm.devices import choose_across_nodes
-from hpccoll.cuda.nccl_runner import Nccl, groups_of
-from hpccoll.errors import ArgumentError, BrokenCommunicatorError, BufferArgumentError
-from hpccoll.ir.topology import Topology
+from hpccoll.cuda.nccl_runner import Nccl
+from hpccoll.errors import ArgumentError, BufferArgumentError
 from hpccoll.runtime.attributes import existing_context
 from support.gpu.device import installed
 from support.gpu.streams import Devices
@@ -85,27 +84,6 @@ def test_the_part_across_waits_for_the_null_stream_of_its_device(comm, cupy, mac
     with comm.using(allreduce="nccl+rails"):
         comm.Allreduce(source, sink)
     assert waited == [1]
-
-
-def test_every_method_by_the_communicator(comm, cupy):
-    names = dict.fromkeys(("allreduce", "reduce", "bcast", "allgather", "reduce_scatter", "gather",
-                           "scatter", "alltoall"), "nccl")
-    with comm.using(**names):
-        for method in ("Allreduce", "Reduce", "Allgather", "Reduce_scatter_block", "Gather",
-                       "Scatter", "Alltoall"):
-            source, sink = arrays(cupy)
-            getattr(comm, method)(source, sink)
-            assert list(cupy.asnumpy(sink)) == list(range(6)), method
-        for method in ("Allgatherv", "Gatherv", "Scatterv", "Alltoallv", "Alltoallw"):
-            source, sink = arrays(cupy)
-            places = ([6], [0]), *([[MPI.DOUBLE]] if method == "Alltoallw" else [])
-            getattr(comm, method)(
-                source if method in ("Allgatherv", "Gatherv") else [source, *places],
-                sink if method == "Scatterv" else [sink, *places])
-            assert list(cupy.asnumpy(sink)) == list(range(6)), method
-            assert comm._served[0] == "nccl"
-        comm.Bcast([source, MPI.DOUBLE], 0)
-    assert existing_context(comm).service(Nccl).made.keys() == {"nccl"}
 
 
 def test_what_it_holds_goes_with_the_communicator(cupy, machine):
@@ -205,31 +183,6 @@ def test_the_environment_gives_way(monkeypatch, cupy):
     comm.Free()
 
 
-def test_nobody_has_it_where_one_rank_has_not(comm, cupy, monkeypatch):
-    monkeypatch.setattr(cupy.cuda.nccl, "available", False)
-    source, sink = arrays(cupy)
-    with comm.using(allreduce="nccl"):
-        for _ in range(2):
-            with pytest.raises(ArgumentError, match="rank 0: CuPy.*NCCL"):
-                comm.Allreduce(source, sink)
-        with pytest.raises(ArgumentError, match="CuPy.*NCCL"):
-            comm.explain("allreduce", 8)
-
-
-def test_a_failed_call_ends_the_communicator(cupy, machine):
-    comm = hpccoll.Comm(MPI.COMM_SELF.Dup())
-    source, sink = arrays(cupy)
-    with comm.using(allreduce="nccl"):
-        comm.Allreduce(source, sink)
-        machine.faults["allReduce"] = 0
-        with pytest.raises(BrokenCommunicatorError, match="cudaErrorUnknown"):
-            comm.Allreduce(source, sink)
-        assert not machine.held["communicators"]
-        with pytest.raises(BrokenCommunicatorError):
-            comm.Allreduce(source, sink)
-    comm.Free()
-
-
 def test_it_is_explained(comm):
     with comm.using(allreduce="nccl"):
         text = comm.explain("allreduce", "1M")
@@ -241,12 +194,6 @@ def test_it_is_explained(comm):
     with comm.using(allreduce="nccl+leader"):
         assert "reduce by NCCL to the first rank" in comm.explain("allreduce", "1M")
     assert "nccl" not in comm.explain("allreduce", "1M", detail=True)
-
-
-def test_groups_of_a_layout():
-    assert groups_of(Topology.parse("2x2@0,2,1,3")) == [[0, 2], [1, 3]]
-    assert groups_of(Topology.parse("2x2x2"))[3] == [6, 7]
-    assert groups_of(Topology.parse("3,1")) == [[0, 1, 2], [3]]
 
 
 def test_the_algorithm_across_is_ours():

@@ -37,33 +37,6 @@ def test_every_class_is_ours_and_says_what_it_is():
             assert issubclass(value, errors.HpccollError) and value.__doc__, name
 
 
-def test_argument_error_says_what_and_what_to_do():
-    error = errors.ArgumentError("root", "7 is not a rank", "choose one of 0..3")
-    assert str(error).startswith("root: 7 ") and str(error).endswith("; choose one of 0..3")
-    assert error.argument == "root"
-    assert str(errors.ArgumentError("root", "missing")) == "root: missing"
-
-
-def test_proof_error_names_the_place():
-    error = errors.ProofError("is wrong", schedule="allreduce ring size=4", rank=2, round=1,
-                              step="send 3 out[0]")
-    assert all(word in str(error) for word in (
-        "allreduce ring size=4", "rank 2", "round 1", "'send 3 out[0]'", "is wrong"))
-    assert (error.problem, error.rank, error.round, error.step) == (
-        "is wrong", 2, 1, "send 3 out[0]")
-    assert str(errors.ProofError("is wrong")) == "is wrong"
-    assert "rank 0, round 0" in str(errors.ProofError("is wrong", rank=0, round=0))
-
-
-def test_timeout_names_who_is_waited_for():
-    error = errors.CollectiveTimeout("allreduce ring size=4", 2, 5, (1, 3), 300.0)
-    text = str(error)
-    assert text.startswith("hpccoll: ") and all(word in text for word in (
-        "ranks 1, 3", "allreduce ring size=4", "rank 2", "300 s", "round 5", "HPCCOLL_TIMEOUT"))
-    assert (error.rank, error.round, error.peers, error.seconds) == (2, 5, (1, 3), 300.0)
-    assert "no rank" in str(errors.CollectiveTimeout("barrier", 0, 0, (), 1.0))
-
-
 def test_an_error_at_second_hand_begins_with_the_missing_rank():
     """As the one at first hand: the rank and the reason, each rank, what to do."""
     states = RankStates("rank 2 is stopped", ("rank 0 waits", "rank 2 is stopped"), (2,))

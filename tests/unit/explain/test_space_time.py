@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from unit.explain.explained import FLAT, agree, lonely, swapped
+from unit.explain.explained import FLAT, agree
 
 from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError, HpccollError
@@ -13,9 +13,7 @@ from hpccoll.explain.space_time import plot_schedule
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.in_network import in_network
 from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
-from hpccoll.ir.topology import Topology
 from support.extra_schedules import extra_schedules
-from support.layouts import dealt
 
 
 # Space-time pictures
@@ -34,13 +32,6 @@ def test_a_picture_is_drawn(tmp_path, collective, algorithm, size):
     path = tmp_path / "picture.svg"
     draw(schedule(collective, algorithm, size), path, nbytes=1 << 20)
     assert path.read_text(encoding="utf-8").rstrip().endswith("</svg>")
-
-
-def test_pictures_of_wrong_schedules_are_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
-    for number, build in enumerate((swapped, lonely)):
-        draw(schedule("allreduce", build, 2), tmp_path / f"{number}.png")
-        assert (tmp_path / f"{number}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_pictures_that_cannot_be_drawn(tmp_path):
@@ -77,18 +68,6 @@ def test_nodes_are_named_and_the_title_is_in_words():
                             plot_schedule(schedule("allreduce", "ring", 4)).axes[0].texts]
 
 
-@pytest.mark.parametrize("made", [
-    lambda: schedule("allreduce", "ring", 8), lambda: schedule("allgather", "bruck", 32)])
-def test_letters_can_be_read_in_a_page(made):
-    """No text is smaller than 8 pixels where the picture is 830 pixels wide."""
-    pytest.importorskip("matplotlib")
-    figure = plot_schedule(made())
-    pixels = 830 / figure.get_size_inches()[0] / 72
-    small = [text.get_text() for axes in figure.axes for text in axes.texts
-             if text.get_size() * pixels < 8]
-    assert not small
-
-
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
@@ -113,21 +92,6 @@ def test_what_the_network_does_goes_through_boxes():
     assert plot_schedule(schedule("allreduce", summed, 40)).axes
 
 
-# Pictures of schedules for ranks with an order of their own
-@pytest.mark.parametrize("size", ["2x2@0,2,1,3", "4x8"])
-def test_drawn(tmp_path, size):
-    pytest.importorskip("matplotlib")
-    from hpccoll.explain.space_time import _Sheet, draw
-    layout = dealt(size) if "@" not in size else Topology.parse(size)
-    made = schedule("allgather", "rails", topology=layout)
-    sheet = _Sheet(made, 3)
-    for group in layout.groups():  # ranks of a group stand together
-        lines = sorted(sheet.y(rank) for rank in group)
-        assert lines[-1] - lines[0] == pytest.approx(sheet.row * (len(group) - 1))
-    draw(made, str(tmp_path / "x.png"))
-    assert (tmp_path / "x.png").stat().st_size > 3000
-
-
 # Figures: formats and folders that a picture can be drawn into
 def test_formats_and_folders(tmp_path):
     pytest.importorskip("matplotlib")
@@ -136,24 +100,6 @@ def test_formats_and_folders(tmp_path):
                           (tmp_path / "no" / "x.png", "cannot write")):
         with pytest.raises(ArgumentError, match=problem):
             plotting.check(str(path))
-
-
-def test_plotting_without_matplotlib_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(HpccollError, match=r"'hpccoll\[plot\]'"):
-        plotting.new_figure(1, 1)
-
-
-@pytest.mark.parametrize("low, high", [(0.7, 1.45), (0.7, 3.6), (0.9, 1.1), (0.01, 5), (0.7, 25)])
-def test_ratios_can_be_read_off(low, high):
-    """1x and 2x alone were once all that an axis named, and a point of 3.2x was read as 2.7x."""
-    ticks = plotting.ratio_ticks(low, high)
-    assert 1 in ticks and ticks == sorted(set(ticks)) and 3 <= len(ticks) <= 12
-    assert all(low <= tick <= high for tick in ticks)
-    if high > 1.6 and low > 0.2:
-        assert 1.5 in ticks
-    if 3 < high < 30 and low > 0.2:
-        assert 3 in ticks
 
 
 # The replay: what messages carry, as the proof counts it

@@ -12,10 +12,8 @@ from hpccoll.runtime.events.call_log import (
     ALARM,
     EARLY_BYTES,
     FAILED,
-    HASHES,
     LOG_BYTES,
     NUMBER,
-    STARTS,
     STORY,
     TEXT_BYTES,
     TEXTS_START,
@@ -81,7 +79,7 @@ def test_a_call_of_objects_may_be_taken_back(monkeypatch):
     for log, call_hash, name in zip(shared.logs.values(), call_hashes,
                                     ("barrier", "allgather of objects")):
         log.describe(call_hash, Description(name))
-        log.words[HASHES + 5], log.words[STARTS + 5] = call_hash, now - 10 ** 6
+        log.write_start(5, call_hash, now - 10 ** 6)
     assert shared.disagree() and not shared.disagree(settled=True)
     now += 10 ** 9
     assert shared.disagree(settled=True)

@@ -24,6 +24,29 @@ def test_one_goes_at_a_time(make):
         pass
 
 
+def test_another_thread_is_refused_while_a_call_has_its_own_calls():
+    """``Comm`` marks such a thread as the outer one before it leaves the guard for a moment."""
+    for make in (new_call_guard, InterpretedCallGuard):
+        call_guard, errors = make(), []
+
+        def intrude(call_guard=call_guard, errors=errors):
+            with pytest.raises(ConcurrentCallError) as caught:
+                call_guard.__enter__()
+            errors.append(caught.value)
+
+        with call_guard:
+            thread = call_guard.owner_thread
+            call_guard.outer_thread, call_guard.owner_thread = thread, 0
+            for _ in range(2):
+                other = threading.Thread(target=intrude)
+                other.start()
+                other.join()
+                with call_guard:  # this thread's own
+                    pass
+            call_guard.owner_thread, call_guard.outer_thread = thread, 0
+        assert len(errors) == 2
+
+
 def test_both_sites_are_named():
     there, leave = [], []
 

@@ -5,7 +5,7 @@ import pytest
 
 from hpccoll.errors.contract import ContractError
 from hpccoll.guard.diagnosis import groups, judge, unexpected_message_error
-from hpccoll.runtime.events.call_log import HASHES, LOG_BYTES, NUMBER, REMEMBERED, Log, LogRecord
+from hpccoll.runtime.events.call_log import LOG_BYTES, NUMBER, REMEMBERED, Log, LogRecord
 from hpccoll.runtime.planning.description import Description
 
 SUM = Description("allreduce", "100", "f8", "sum", algorithm="ring")
@@ -22,7 +22,7 @@ def record(calls, report=None, first=1):
     for call in calls:
         log.describe(call.call_hash(), call)
         number = log.words[NUMBER] + 1
-        log.words[HASHES + number % REMEMBERED] = call.call_hash()
+        log.write_start(number, call.call_hash())
         log.words[NUMBER] = number
     if report is not None:
         log.write_report({"number": log.words[NUMBER], "tag": 0, "title": "t", "site": "",

@@ -12,7 +12,7 @@ import pytest
 
 from hpccoll.guard.flight_record import CommunicatorName, FlightRecorder
 from hpccoll.guard.rank_status import RankActivity
-from hpccoll.runtime.events.call_log import ENDS, HASHES, LOG_BYTES, NUMBER, SOME_TIME, STARTS, Log
+from hpccoll.runtime.events.call_log import LOG_BYTES, NUMBER, SOME_TIME, Log
 from hpccoll.runtime.planning.description import Description
 
 RING = Description("allreduce", "1000", "f8", "sum", "", "ring")
@@ -26,8 +26,8 @@ class MadeGuard:
         for log in logs.values():
             log.describe(RING.call_hash(), RING)
             for number, end in ((1, 7_000_000_000), (2, SOME_TIME), (3, 0)):
-                log.words[HASHES + number] = RING.call_hash()
-                log.words[STARTS + number], log.words[ENDS + number] = 6_000_000_000, end
+                log.write_start(number, RING.call_hash(), 6_000_000_000)
+                log.write_end(number, end)
                 log.words[NUMBER] = number
         self.rank = 0
         self.logs = SimpleNamespace(logs=logs)

@@ -7,20 +7,17 @@ import pytest
 
 from hpccoll.errors import BrokenCommunicatorError, ForeignMessage
 from hpccoll.errors.contract import ContractError
-from hpccoll.errors.waits import RankStates, Reports
+from hpccoll.errors.waits import RankStates
 from hpccoll.guard import guard as guards
 from hpccoll.guard.alarm import MessagedLogs, SharedLogs
 from hpccoll.guard.guard import Guard
-from hpccoll.guard.library_calls import LibraryCalls, Stay
+from hpccoll.guard.library_calls import LibraryCalls
 from hpccoll.guard.watchdog import WATCHDOG
 from hpccoll.runtime.events.call_log import (
     ALARM,
     ASKED,
-    ENDS,
     FREED,
-    HASHES,
     INSIDE,
-    LAST,
     LEFT,
     LOG_BYTES,
     NUMBER,
@@ -38,8 +35,9 @@ def call(log, description, ended=True):
     """Note a call of the MPI library's."""
     log.describe(description.call_hash(), description)
     number = log.words[NUMBER] + 1
-    log.words[HASHES + (number & LAST)] = description.call_hash()
-    log.words[ENDS + (number & LAST)], log.words[NUMBER] = SOME_TIME * ended, number
+    log.write_start(number, description.call_hash())
+    log.write_end(number, SOME_TIME * ended)
+    log.words[NUMBER] = number
 
 
 @pytest.fixture
@@ -106,7 +104,7 @@ def test_a_call_that_has_not_ended_is_not_looked_back_at(made, inside):
     for _ in range(3):
         guard.library._look_back()
     assert guard.failure is None
-    logs[0].words[ENDS + 1] = SOME_TIME
+    logs[0].write_end(1)
     for _ in range(2):
         guard.library._look_back()
     assert guard.failure is not None
@@ -138,7 +136,9 @@ def test_a_call_that_is_given_up_and_ends_keeps_what_was_found(made):
         guard.library._look_back()
     found = guard.unraised
     logs[0].words[INSIDE] = 3
-    assert guard.library._given_up(3, BrokenCommunicatorError("another rank has given up")) == ""
+    assert guard.library.give_up(
+        SimpleNamespace(number=3, title="native allreduce"),
+        BrokenCommunicatorError("another rank has given up")) == ""
     assert guard.unraised is found
     with pytest.raises(ContractError):
         guard.raise_failure()
@@ -148,8 +148,8 @@ def test_a_call_that_ends_after_it_was_given_up_is_told_of_by_the_next(made):
     guard, logs = made
     call(logs[0], SUM)
     call(logs[1], MAX)
-    guard.library.stay = Stay(1, 0.0, 0.0, Reports(60.0))
-    assert guard.library._given_up(1, ForeignMessage(-1, 0)) == ""
+    assert guard.library.give_up(SimpleNamespace(number=1, title="native allreduce"),
+                                 ForeignMessage(-1, 0)) == ""
     with pytest.raises(ContractError, match="operator"):
         guard.raise_failure()
 
@@ -160,7 +160,7 @@ def test_who_cannot_speak_says_it_once(made, monkeypatch, capfd):
     logged = MessagedLogs.__new__(MessagedLogs)
     logged.logs, logged.mine = logs, logs[0]
     guard.logs, guard.ranks.size = logged, 3
-    monkeypatch.setattr("hpccoll.guard.library_calls.MPI",
+    monkeypatch.setattr("hpccoll.guard.guard.MPI",
                         SimpleNamespace(Query_thread=lambda: 0, THREAD_MULTIPLE=3))
     for _ in range(5):
         call(logs[0], SUM)
@@ -218,7 +218,7 @@ def test_a_long_wait_for_one_or_several_asks_the_others(made, monkeypatch, title
     guard, logs = made
     now = [100.0]
     clock = SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=lambda: int(now[0] * 1e9))
-    for module in ("guard.guard", "guard.library_calls", "guard.rank_status",
+    for module in ("guard.guard", "guard.watchdog", "guard.rank_status",
                    "runtime.events.call_log"):
         monkeypatch.setattr(f"hpccoll.{module}.time", clock)  # other threads keep the process's
     guard.said, guard.asked = ("", 0, 0), 0.0

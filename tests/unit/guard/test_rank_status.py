@@ -6,6 +6,7 @@ import numpy
 import pytest
 
 from hpccoll.guard import rank_status as module
+from hpccoll.guard.call_offsets import describe_offset
 from hpccoll.guard.rank_status import (
     DEBUGGED,
     FREE,
@@ -26,12 +27,12 @@ from hpccoll.runtime.events.call_log import (
     DOING_START,
     ENDED,
     FREED,
-    HASHES,
     INSIDE,
     LEFT,
     LOG_BYTES,
     NUMBER,
     Log,
+    LogRecord,
 )
 from hpccoll.runtime.planning.description import Description
 
@@ -42,7 +43,7 @@ def log(number=7):
     made = Log(numpy.zeros(LOG_BYTES, "u1"))
     made.describe(SUM.call_hash(), SUM)
     made.words[NUMBER] = number
-    made.words[HASHES + number % 64] = SUM.call_hash() if number else 0
+    made.write_start(number, SUM.call_hash() if number else 0)
     return made
 
 
@@ -86,7 +87,7 @@ def test_a_rank_that_does_not_answer_may_hold_the_interpreter_lock(ranks, monkey
     held = "rank 1 is in code that holds the interpreter lock"
     assert str(board.activity(1)).startswith(
         f"{held} (no answer for 4 s); its last call was call 7")
-    assert board.states(8).missing.startswith(f"{held}, not in call 8, rank 2 is in the program")
+    assert board.states(8).missing.startswith(f"{held}, not in call 8 (one call behind), rank 2 is")
     board.counts = False  # ranks that do not compare calls have no thread that answers
     assert str(board.activity(1)) == "rank 1 is alive; its calls are unknown"
 
@@ -185,7 +186,7 @@ def test_the_missing_rank_comes_first_then_each_rank_in_order(ranks):
         logs[rank].publish_status(waiting_status("allreduce ring", 7, 0, (2,), ""))
     logs[2].words[NUMBER] = 0
     found = board.states(7, (1,))
-    assert found.missing == "rank 2 is in the program, not in call 7"
+    assert found.missing == "rank 2 is in the program, not in call 7 (7 calls behind)"
     assert [line.partition(" ")[2][0] for line in found.lines] == ["0", "1", "2", "3"]
     assert found.lines[2] == "rank 2 is in the program; it has made no call"
     logs[2].words[NUMBER] = 7  # it has done its part; now it is rank 1 that must send
@@ -200,7 +201,8 @@ def test_a_stopped_rank_that_did_its_part_is_not_missing(ranks):
     states[2] = STOPPED
     logs[1].words[NUMBER] = 6
     found = board.states(7, (1,))
-    assert found.missing == "rank 1 is in the program, not in call 7" and not found.stopped
+    assert found.missing == "rank 1 is in the program, not in call 7 (one call behind)"
+    assert not found.stopped
 
 
 def test_at_most_eight_ranks_are_named(monkeypatch):
@@ -209,7 +211,8 @@ def test_at_most_eight_ranks_are_named(monkeypatch):
                              [Process("here", rank, 1) for rank in range(12)])
     found = board.states(8)
     assert len(found.lines) == 9 and found.lines[-1] == "and 4 more ranks"
-    assert "rank 8" in found.missing and found.missing.endswith("and 3 more ranks")
+    assert "rank 8" in found.missing and found.missing.endswith(
+        "and 3 more ranks, rank 0 is one call ahead of all others")
     assert "rank 11 is" in board.states(8, (11,)).missing  # who is waited for is among them
 
 
@@ -220,3 +223,23 @@ def test_a_torn_text_is_nothing():
     made.publish_status({"number": 7, "site": "here"})
     made.memory[DOING_START] = ord("x")
     assert made.status() == {}
+
+
+A, B = 1, 2
+
+
+def records_of(*calls):
+    return {rank: LogRecord(len(made), dict(enumerate(made, 1)), {}, None)
+            for rank, made in enumerate(calls)}
+
+
+@pytest.mark.parametrize("mine, theirs, text", [
+    ((A, A, A), (A, A, B), "rank 1 may be one call ahead: call 3 repeats call 2 there"),
+    ((A, A, B), (A, A, A), "rank 1 may be one call behind: the other ranks repeat call 2"),
+    ((B, A), (A, A), ""), ((A, B), (A, 3), ""), ((A, A), (A, A), ""), ((), (A, A), "")])
+def test_a_repeated_call_shows_who_is_ahead(mine, theirs, text):
+    assert describe_offset(records_of(theirs, mine, theirs), (1,)) == text
+
+
+def test_two_halves_blame_nobody():
+    assert describe_offset(records_of((A, A), (A, B)), ()) == ""

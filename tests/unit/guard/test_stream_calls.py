@@ -7,29 +7,35 @@ import pytest
 
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, ForeignMessage, PeerLost
 from hpccoll.errors.waits import RankStates
-from hpccoll.guard import stream_calls
+from hpccoll.guard import guard as guards
+from hpccoll.guard import watchdog
+from hpccoll.guard.guard import Guard
 from hpccoll.guard.rank_status import IN_PROGRAM, RankActivity
 from hpccoll.guard.stream_calls import StreamMonitor
 from hpccoll.runtime.events.call_log import NUMBER
+from hpccoll.runtime.execution.executor import Timeouts
 from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.progress import waiting
 
 CALL = Description("allreduce", "4", "f4", "sum", algorithm="nccl")
 
 
-class Guarding:
+class Guarding(Guard):
     """A guard of rank 0 of three, whose last call is its fifth; the others' are ``begun``."""
+
+    alarm_raised, speaks = False, True
 
     def __init__(self, begun=(5, 5, 5)):
         self.rank, self.begun, self.failed, self.stopped = 0, begun, [], ()
-        self.compares_calls, self.failure, self.alarm_raised = False, None, False
+        self.compares_calls, self.failure = False, None
         self.dead, self.differ = (), 0
-        self.ranks = SimpleNamespace(size=3)
-        self.timeouts = SimpleNamespace(timeout=2.0, report=1.0)
-        self.library = SimpleNamespace(speaks=True, guard=self)
+        self.ranks = SimpleNamespace(size=3, comm=SimpleNamespace(
+            Get_rank=lambda: 0, Get_size=lambda: 3))
+        self.timeouts = Timeouts(2.0, 1.0, None, self.collect_states)
         self.logs = SimpleNamespace(mine=SimpleNamespace(words={NUMBER: 5}),
                                     alarm_raised=lambda in_turn: self.alarm_raised,
-                                    disagree=lambda settled: self.differ)
-        self.rank_status = SimpleNamespace(failed_ranks=lambda number, patience: self.dead)
+                                    logs={}, disagree=lambda settled: self.differ)
+        self.rank_status = SimpleNamespace(failed_ranks=lambda number, patience, peers: self.dead)
 
     def activities(self):
         return [RankActivity(rank, IN_PROGRAM, begun) for rank, begun in enumerate(self.begun)]
@@ -48,13 +54,29 @@ class Guarding:
         return error
 
 
+class Clock:
+    """Time of the waits of these modules alone: other threads of the process may sleep."""
+
+    def __init__(self):
+        self.seconds = 100.0
+
+    def monotonic(self):
+        return self.seconds
+
+    def poll(self, one, *seconds):
+        """Poll twice a second until some seconds after the start; a process that stops is late."""
+        for end in seconds:
+            while self.seconds < 100 + end:
+                assert one.poll() == ""
+                self.seconds = min(self.seconds + 0.5, 100 + end)
+            assert one.poll() == ""
+
+
 @pytest.fixture
 def clock(monkeypatch):
-    now = SimpleNamespace(seconds=100.0)
-    # Of this module alone: other threads of the process may sleep, which would move the clock.
-    monkeypatch.setattr(stream_calls, "time", SimpleNamespace(
-        monotonic=lambda: now.seconds,
-        sleep=lambda seconds: setattr(now, "seconds", now.seconds + 0.5)))
+    now = Clock()
+    for module in (waiting, guards, watchdog):
+        monkeypatch.setattr(module, "time", now)
     return now
 
 
@@ -70,7 +92,7 @@ class OneDevice:
 
 def made(guard, check=lambda: None, happened=lambda event: event.done):
     ended = []
-    one = StreamMonitor(guard.library, check, lambda: ended.append(True), OneDevice(), happened)
+    one = StreamMonitor(guard, check, lambda: ended.append(True), OneDevice(), happened)
     guard.compares_calls = True
     event = SimpleNamespace(done=False)
     one.add(CALL, event, object())
@@ -80,7 +102,7 @@ def made(guard, check=lambda: None, happened=lambda event: event.done):
 def test_calls_that_have_happened_are_forgotten(clock):
     one, event, _ = made(Guarding())
     one.add(CALL, SimpleNamespace(done=True), object())
-    assert one.is_busy() and len(one.pending) == 2
+    assert one.poll() == "" and one.is_busy() and len(one.pending) == 2
     event.done = True
     assert one.poll() == "" and not one.is_busy()
     assert one.drain(1.0)
@@ -89,25 +111,23 @@ def test_calls_that_have_happened_are_forgotten(clock):
 def test_a_device_that_takes_long_is_only_told_of(clock, capsys):
     guard = Guarding()
     one, _, ended = made(guard)
-    for second in (0.5, 1.5, 1.7, 2.6):
-        clock.seconds = 100 + second
-        assert one.poll() == ""
+    clock.poll(one, 1.5, 1.7, 2.6)
     first, line, second = capsys.readouterr().err.splitlines()
-    assert first == ("hpccoll: ranks () are late: allreduce, count 4, f4, sum, nccl in the queue "
-                     "of rank 0 has waited 2 s")
-    assert line == "  rank 1 computes" and second.endswith("has waited 3 s")
+    assert first == ("hpccoll: ranks () are late: allreduce, count 4, f4, sum, nccl of NCCL on "
+                     "rank 0 has waited 1 s")
+    assert line == "  rank 1 computes" and second.endswith("has waited 2 s")
     assert not ended and not guard.failed
     assert not one.drain(1.0)
 
 
 def test_a_rank_that_stays_stopped_ends_queued_calls(clock):
     guard = Guarding((5, 4, 5))
-    guard.timeouts.timeout, guard.stopped = float("inf"), (1,)
+    guard.use_timeout(float("inf"))
+    guard.stopped = 1,
     one, _, ended = made(guard)
-    for second in (1.5, 2.4, 2.6):
-        assert not ended
-        clock.seconds = 100 + second
-        one.poll()
+    clock.poll(one, 1.5, 1.9)
+    assert not ended
+    clock.poll(one, 2.6)
     assert ended and guard.failure.peers == (1,) and "SIGCONT to rank 1" in str(guard.failure)
 
 
@@ -119,35 +139,31 @@ def test_what_cannot_happen_any_more_is_ended(clock, capsys, change, error):
     guard = Guarding()
     vars(guard).update(change)
     one, _, ended = made(guard)
-    clock.seconds += 2.5
-    assert one.poll() == "" and one.poll() == ""
-    assert ended == [True] and not one.is_busy()
+    clock.poll(one, 2.5)
+    assert one.poll() == "" and ended == [True] and not one.is_busy()
     assert guard.failed == [(error, 5, True)] and not guard.own
     assert "aborts its queued calls, from call 5 on" in capsys.readouterr().err
 
 
 def test_the_deadline_counts_from_when_something_has_happened(clock):
-    guard = Guarding((5, -1, -1))  # ranks of other nodes are never seen to come
+    guard = Guarding((6, -1, -1))  # ranks of other nodes are never seen to come
     one, first, ended = made(guard)
-    second = SimpleNamespace(done=False)
-    one.add(CALL, second, object())
-    clock.seconds += 1.5
+    guard.logs.mine.words[NUMBER] = 6
+    one.add(CALL, SimpleNamespace(done=False), object())
+    clock.poll(one, 1.5)
     first.done = True
-    assert one.poll() == ""
-    clock.seconds += 1.5
-    assert one.poll() == "" and not ended and not guard.failed
-    clock.seconds += 0.6
-    assert one.poll() == "" and ended and guard.failure.peers == (1, 2)
+    clock.poll(one, 3.4)
+    assert not ended and not guard.failed
+    clock.poll(one, 3.6)
+    assert ended and guard.failure.peers == (1, 2)
 
 
 def test_a_rank_that_is_missing_has_until_the_deadline(clock):
     guard = Guarding((5, 4, 5))
     one, _, ended = made(guard)
-    clock.seconds += 1.9
-    one.poll()
+    clock.poll(one, 1.9)
     assert not ended
-    clock.seconds += 0.2
-    one.poll()
+    clock.poll(one, 2.1)
     assert ended and guard.failure.peers == (1,)
 
 
@@ -191,7 +207,7 @@ def test_nobody_frees_or_ends_what_is_asked_for_faults(clock):
     one.poll()
     assert asked == [True]
     one.ended = True  # by another thread, after the watchdog has looked
-    assert one._fault(one.pending[0]) is None and asked == [True]
+    assert one._fault() is None and asked == [True]
 
 
 @pytest.mark.parametrize("change", [{"alarm_raised": True},
@@ -232,10 +248,9 @@ def test_what_does_not_happen_is_ended_and_not_given_back(clock):
 
 def test_a_thread_that_may_not_speak_ends_it_all_the_same(clock, capsys):
     guard = Guarding((5, 4, 5))
-    guard.library.speaks = False
+    guard.speaks = False
     one, _, ended = made(guard)
-    clock.seconds += 3
-    one.poll()
+    clock.poll(one, 3)
     assert ended and not guard.failed
     with pytest.raises(BrokenCommunicatorError, match="aborted: CollectiveTimeout: ranks .1,. are"):
         one.raise_if_broken()

@@ -135,6 +135,40 @@ def test_a_communicator_may_be_made_while_the_thread_looks(monkeypatch, forked):
     assert mine._all() == []
 
 
+def test_several_threads_that_are_first_start_one_thread(monkeypatch):
+    class One:
+        polls = 0
+
+        def poll(self):
+            self.polls += 1
+            return ""
+
+        def is_busy(self):
+            return False
+
+    made, create = [], watchdog.Worker
+
+    def create_slowly(*args):
+        time.sleep(0.02)
+        made.append(create(*args))
+        return made[-1]
+
+    monkeypatch.setattr(watchdog, "Worker", create_slowly)
+    monkeypatch.setattr(watchdog, "PERIOD", 0.001)
+    mine, ones = watchdog.Watchdog(), [One() for _ in range(4)]
+    made.clear()
+    threads = [threading.Thread(target=mine.add, args=(one,)) for one in ones]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    end = time.monotonic() + 10
+    while not all(one.polls for one in ones) and time.monotonic() < end:
+        time.sleep(0.001)
+    mine.worker.stop()
+    assert len(made) == 1 and all(one.polls for one in ones)
+
+
 def test_the_end_of_the_program_is_told_and_a_child_tells_nothing(monkeypatch):
     class One:
         left = []

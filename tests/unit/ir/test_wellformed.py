@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy
 import pytest
 
 from hpccoll.algorithms import Algorithm, schedule
@@ -21,7 +20,7 @@ from hpccoll.ir.schedule import (
     reduce,
     send,
 )
-from hpccoll.ir.wellformed import keys_of, program_of
+from hpccoll.ir.wellformed import program_of
 from hpccoll.proof.verifier import verify
 
 TAKE = copy(at(OUT, 0), at(IN, 0))
@@ -51,13 +50,6 @@ def refused(complaint, build, at=(None, None), **options):
         verify(made(build, **options))
     assert (again.value.rank, again.value.round, again.value.step) == (0, *at)
     return error
-
-
-def test_what_is_right_comes_back_as_tuples():
-    assert program_of(made(right), 1) == right(1, 2)
-    lists = made(lambda rank, size: Program([list(steps) for steps in right(rank, size).rounds]))
-    assert program_of(lists, 1) == right(1, 2)
-    assert verify(lists) == verify(made(right))
 
 
 @pytest.mark.parametrize("returned, what", [
@@ -194,22 +186,6 @@ def test_programs_are_bounded(monkeypatch):
     program_of(made(rounds(*[(TAKE,)] * 50)), 0)
     monkeypatch.setattr(wellformed, "MOST_SLOTS", 10)
     refused("11 blocks.*10", right, nblocks=11)
-
-
-def test_numbers_of_other_types_count():
-    def build(rank, size):
-        program = right(rank, size)
-        other = numpy.int64(1 - rank)
-        return program._replace(rounds=(program.rounds[0], tuple(
-            step._replace(peer=other) for step in program.rounds[1])))
-    assert verify(made(build)) == verify(made(right))
-
-
-@pytest.mark.parametrize("collective, keys", [
-    ("allreduce", 3), ("allgather", 4), ("alltoall", 16), ("barrier", 0), ("bcast", 3)])
-def test_how_many_blocks(collective, keys):
-    build = Algorithm(rounds(), blocks=lambda size: 3)
-    assert keys_of(schedule(collective, build, 4)) == keys
 
 
 def test_scratch_for_pairs_is_sized_like_a_block_of_this_rank():

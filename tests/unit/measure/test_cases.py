@@ -6,20 +6,18 @@ import numpy
 import pytest
 from mpi4py import MPI
 
-from hpccoll.algorithms import ALGORITHMS
 from hpccoll.arrays import exact
 from hpccoll.arrays.kernels import UFUNCS
 from hpccoll.calls import resolve
 from hpccoll.config import Config
 from hpccoll.errors import ArgumentError, ArgumentTypeError
-from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.methods import METHODS
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.measure import candidates, inputs
 from hpccoll.measure.buffers import CaseBuffers, DeviceBuffers
 from hpccoll.measure.call_forms import FORMS, LowerCase, NonblockingForm, check
 from hpccoll.measure.cases import UNEVEN, arguments, data_type, make
-from hpccoll.measure.rounds import FULL, PROBE, QUICK, SurveyPlan, points
+from hpccoll.measure.rounds import SurveyPlan, points
 from hpccoll.tune.cost_model import plausible_algorithms
 from hpccoll.tune.table import Candidate
 from support.folded import folded
@@ -102,14 +100,6 @@ def test_bfloat16():
         data_type("bfloat16", "band")
 
 
-# Forms of calls: which method, which candidates, and what does not go together
-def test_each_form_has_a_method():
-    assert {word: form.method("reduce_scatter") for word, form in FORMS.items()} == {
-        "blocking": "Reduce_scatter", "nonblocking": "Ireduce_scatter",
-        "persistent": "Reduce_scatter_init", "lower-case": "reduce_scatter"}
-    assert NonblockingForm.method("allreduce") == "Iallreduce"
-
-
 @pytest.mark.parametrize("word, collectives, in_place, peers, problem", [
     ("lower-case", ["alltoall"], False, False, "alltoall.*lower-case"),
     ("lower-case", ["allreduce"], True, False, "combined"),
@@ -149,17 +139,6 @@ def test_an_operator_of_the_users_takes_the_place_of_mpis(collective):
         assert case.rule.reduces == any(arg is op for arg in others)
     finally:
         op.Free()
-
-
-def test_wrong_and_changed_elements_are_counted():
-    buffers = CaseBuffers(make("allreduce", 1, 400, FLOAT), 0)
-    buffers.refill(0)
-    assert buffers.wrong(0) == 100 and buffers.count_changed_input(0) == 0
-    buffers.recv[...] = buffers.send
-    assert buffers.wrong(0) == 0
-    buffers.recv[3] += 1
-    buffers.send[5:7] += 1
-    assert (buffers.wrong(0), buffers.count_changed_input(0)) == (1, 2)
 
 
 def test_in_place_the_input_is_restored():
@@ -240,36 +219,11 @@ def test_data_differs():
     assert len(set(made.values())) == len(made)
 
 
-def test_data_is_made_once_and_cannot_be_changed():
-    for op in "sum", None:
-        one, again = (inputs.contribution(op, FLOAT, 1, 4, 2, 3, 99) for _ in range(2))
-        assert one is again and not one.flags.writeable
-        assert inputs.contribution(op, FLOAT, 1, 4, 2, 4, 99) is not one
-    whole, same = (inputs.result("sum", FLOAT, ranks, 4, 2, 3, 99) for ranks in ([0, 1], (0, 1)))
-    assert whole is same and not whole.flags.writeable
-    assert (inputs.result("sum", FLOAT, [0, 2], 4, 2, 3, 99) != whole).any()
-
-
-# Candidates: how they are written, and what each can serve
-def test_candidates_are_read():
-    found = candidates.parse("native, auto,knomial:k=8 ")
-    assert [c.label for c in found] == ["native", "auto", "knomial:k=8"]
-    assert candidates.parse("") == []
-
-
 @pytest.mark.parametrize("text", ["nonsense", "ring,ring", "knomial:k", "knomial:k=x", "native:k=2",
                                   "knomial:k=-1"])
 def test_bad_candidates(text):
     with pytest.raises(ArgumentError, match="--algorithm"):
         candidates.parse(text)
-
-
-def test_candidates_are_in_the_table():
-    for base, table in ALGORITHMS.items():
-        for nbytes in (8, candidates.LARGE):
-            named = candidates.expand([], base, 4, nbytes, False)
-            assert [c.name for c in named[:2]] == ["native", "auto"] and len(named) > 2
-            assert all(c.name in table for c in named[2:])
 
 
 def test_candidates_that_cannot_serve_are_refused():
@@ -295,25 +249,8 @@ def test_plausible_is_what_tune_would_measure():
         candidates.parse("plausible:k=2")
 
 
-# The points of a survey
-def test_points_rise_and_come_once():
-    plan = SurveyPlan(("allreduce", "barrier"), (64, 8, 8), thorough=False)
-    found = list(points(plan, 4))
-    assert [(p.case.collective, p.case.nbytes) for p in found] == [
-        ("allreduce", 8), ("barrier", 0), ("allreduce", 64)]
-    assert all(p.commutes for p in found)
-    assert found[1].weight < found[0].weight < found[2].weight
-
-
 def test_a_thorough_survey_has_operators_that_do_not_commute():
     found = list(points(SurveyPlan(("reduce_scatter", "bcast"), (4096,)), 4))
     assert [p.kind for p in found] == [
         ("reduce_scatter", True), ("reduce_scatter", False), ("bcast", True)]
     assert found[0].case.collective == "reduce_scatter_block"
-
-
-@pytest.mark.parametrize("sizes", [QUICK, FULL, PROBE.sizes])
-def test_sizes_rise(sizes):
-    assert list(sizes) == sorted(set(sizes))
-    kinds = {p.kind for p in points(SurveyPlan(sizes=sizes, thorough=False), 3)}
-    assert kinds == {(name, True) for name in COLLECTIVES}

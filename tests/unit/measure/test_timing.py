@@ -39,13 +39,6 @@ def test_pace_keeps_the_budget():
     assert sum(found) <= 2 * timing.LEAST
 
 
-@pytest.mark.parametrize("iterations", [1, 7, 10, 1234])
-def test_pace_counts_iterations(iterations):
-    found, _ = batches(timing.Settings(iterations=iterations), lambda done: 100.0)
-    assert sum(found) == iterations
-    assert len(found) <= timing.REPETITIONS
-
-
 def test_candidates_take_turns_in_changing_order():
     names = list("abcd")
     orders = [in_turn(names, repetition) for repetition in range(40)]
@@ -104,23 +97,12 @@ def test_what_a_candidate_may_cost_grows_with_its_calls_only():
     assert latest.seconds(8) == 6 and latest._replace(nbytes=0).seconds(2) == 7
 
 
-# When times are too noisy to be results
-def test_parts_of_a_series():
-    assert noise.parts([1, 1, 2, 2, 3, 3, 4, 4, 5, 5]) == [1, 2, 3, 4, 5]
-    assert noise.parts([7.0, 8.0]) == [7, 8] and noise.parts([]) == []
-
-
 def test_what_moves_together_is_not_noise():
     """Candidates take turns: a machine that slows down does so to all."""
     slower = [1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0, 16.0, 16.0]
     found = noise.spread(slower, [2 * t for t in slower])
     assert found == (0.5, 0.5) and not found.noisy
     assert noise.spread(slower, [1.0] * 10).noisy
-
-
-def test_one_bad_moment_is_not_noise():
-    assert not noise.spread([1.0] * 8 + [50.0] * 2, [1.0] * 10).noisy
-    assert noise.drift_factor([1.0] * 8 + [50.0] * 2) == 1
 
 
 @pytest.mark.parametrize("native, other, found", [
@@ -131,11 +113,6 @@ def test_one_bad_moment_is_not_noise():
 def test_ratios_that_are_not_believed(native, other, found):
     assert noise.absurd([result("native", native), result("ring", other)]) == pytest.approx(
         found, rel=0.15)
-
-
-def test_without_native_nothing_is_absurd():
-    assert noise.absurd([result("ring", [1] * 5)]) == 0
-    assert noise.absurd([result("native", [1] * 5)]) == 0
 
 
 @pytest.mark.parametrize("times, found", [
@@ -183,22 +160,6 @@ def test_ranks_that_fill_the_cores_are_no_others(share):
     assert share(stat(50), stat(60), own=10.1) == 0  # times are rounded to ticks
 
 
-@pytest.mark.parametrize("before, after, elapsed", [
-    ("", "", 10.0), (stat(0), stat(0), 10.0), (stat(50), stat(50.1), load.SHORTEST / 2)])
-def test_an_unknown_share_is_not_reported(share, before, after, elapsed):
-    assert load.load_text(share(before, after, 0.0, elapsed)) == ""
-
-
-def test_only_cores_of_the_ranks_count():
-    text = "cpu  9 9 9 9\ncpu0 100 0 0 5\ncpu1 300 0 0 5\ncpu10 9900 0 0 5\n"
-    assert load.busy_seconds(text, {1}) == 3 * load.busy_seconds(text, {0}) > 0
-
-
-def test_stolen_time_counts_and_interrupts_do_not():
-    assert load.busy_seconds("cpu0 0 0 0 0 70 80 90 0 0 0\n", {0}) == 0
-    assert load.busy_seconds("cpu0 0 0 0 0 0 0 0 100 0 0\n", {0}) > 0
-
-
 # What of a survey is believed: times that cannot be are not in the table, and said
 NATIVE, RING = Candidate("native"), Candidate("ring")
 SIZES = (64, 512, 4 << 10, 32 << 10, 256 << 10)
@@ -239,18 +200,6 @@ def test_one_that_was_not_tried_or_was_wrong_condemns_nobody():
     assert all(NATIVE in times for curve in found.curves.values() for _, times in curve)
 
 
-def test_collectives_and_candidates_are_told_apart():
-    survey = (measured("allreduce", native=[300] * 5, ring=[20] * 5)
-              + measured("bcast", native=[20] * 5, ring=[300] * 5))
-    assert noise.late(survey) == 10 * [{}]
-
-
-def test_a_ratio_of_one_size_that_no_algorithm_reaches():
-    found = noise.filter_times(measured("bcast", native=[93, 93, 0, 0, 0],
-                                            ring=[1, 9, 0, 0, 0]))
-    assert [tuple(doubt) for doubt in found.doubtful] == [("bcast", 64, pytest.approx(93), 0, "")]
-
-
 # Statistics of results
 def test_statistics():
     one = result("native", [4, 1, 2, 3, 90])
@@ -263,13 +212,6 @@ def test_statistics():
               [result("native", [1]), result("ring", [8])]]
     assert results.mean_ratios(groups)["ring"] == pytest.approx((0.5, 2))
     assert results.ratios([result("ring", [1])]) == {}
-
-
-@pytest.mark.parametrize("collective, factor", [
-    ("allreduce", 1.5), ("allgatherv", 0.75), ("reduce_scatter_block", 0.75), ("alltoallw", 0.75),
-    ("gather", 0.75), ("scatterv", 0.75), ("bcast", 1), ("reduce", 1), ("scan", 1)])
-def test_bus_factors(collective, factor):
-    assert results.bus_factor(collective, 4) == factor
 
 
 def test_times_in_two_heaps_have_a_time_between_them():

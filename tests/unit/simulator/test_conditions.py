@@ -10,15 +10,12 @@ import hpccoll
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import ArgumentError, ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES, IN, OUT
-from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.schedule import Program, Schedule, at, copy, recv, send
 from hpccoll.ir.topology import Topology
-from hpccoll.simulator import effort as effort_module
-from hpccoll.simulator import simulate, symmetry
-from hpccoll.simulator.conditions import SimulatedConditions, delays, work_after_rounds
+from hpccoll.simulator import simulate
+from hpccoll.simulator.conditions import SimulatedConditions, delays
 from hpccoll.simulator.effort import (
-    COMPILED,
     ESTIMATE,
     MESSAGES,
     MOST,
@@ -27,7 +24,6 @@ from hpccoll.simulator.effort import (
     effort,
 )
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.symmetry import Symmetry
 
 # Late ranks, noise and work between rounds, by closed forms
 FLAT = Machine("flat", (Level("network", 1e-6, 1e-9),), 1e-10)
@@ -118,12 +114,6 @@ def test_distributions(text, low, middle, high):
     assert mean(drawn) == pytest.approx(middle, rel=0.05)
 
 
-def test_lists_and_single_ranks():
-    assert delays("late", "list:0,5us,1ms", True).of_ranks(3, Random()) == [0, 5e-6, 1e-3]
-    assert delays("late", "one:2:5us", True).of_ranks(4, Random()) == [0, 0, 5e-6, 0]
-    assert work_after_rounds("--compute", "5us,2ns/B") == (5e-6, 2e-9)
-
-
 @pytest.mark.parametrize(("conditions", "problem"), [
     (dict(late="often"), "late: .*'often'"),
     (dict(late="unifrom:2us"), "'uniform'"),
@@ -179,14 +169,6 @@ def test_headers_are_on_the_way_but_no_bytes_of_a_message():
     assert barrier.seconds == pytest.approx(A + 500 * B)
 
 
-def test_nothing_to_do():
-    assert simulate(schedule("allreduce", "ring", 1), 1e6, EVENT_LOOP_FLAT).seconds == 0
-    assert simulate(schedule("allreduce", "ring", 4), 0, EVENT_LOOP_FLAT).seconds == 0
-    result = simulate(schedule("barrier", "tree", 1), 0, EVENT_LOOP_FLAT)
-    assert "time           0 s" in result.as_text()
-    assert "GB/s" not in simulate(schedule("barrier", "tree", 4), 1e6, EVENT_LOOP_FLAT).as_text()
-
-
 def test_a_deadlock_is_named():
     def stuck(rank, size):
         return Program(((recv((rank + 1) % size, at(OUT, 0)),),))
@@ -215,16 +197,6 @@ def test_rounds_that_cut_messages_differently():
     assert simulate(made, 2e6, EVENT_LOOP_FLAT).seconds == pytest.approx(2 * A + 2e6 * B)
 
 
-# What a simulation takes, said before and while it runs
-@pytest.mark.parametrize("collective, name, size, messages", [
-    ("allreduce", "ring", 100, 100 * 4 * 99), ("allgather", "bruck", 64, 64 * 12),
-    ("gather", "linear", 1000, 2 * 999)])
-def test_messages_are_estimated_from_a_few_ranks(collective, name, size, messages):
-    expected = effort(Workload(schedule(collective, name, size), 1000), size)
-    assert expected.messages == pytest.approx(messages, rel=0.02)
-    assert (expected.programs, expected.seconds > 0, expected.nbytes > 0) == (size, True, True)
-
-
 @pytest.mark.slow
 def test_what_would_never_end_is_refused():
     made = schedule("alltoall", "pairwise", 30_000)
@@ -241,69 +213,6 @@ def test_it_is_told_how_far_it_is():
     assert stages[:2] == [ESTIMATE, PROGRAMS] and set(stages) <= {ESTIMATE, PROGRAMS, MESSAGES}
     parts = [part for stage, part, _ in told if stage != ESTIMATE]
     assert all(0 <= part <= 1 for part in parts)
-
-
-@pytest.mark.slow
-def test_ranks_that_are_not_folded_are_announced_and_may_be_too_many():
-    told = []
-    simulate(schedule("scan", "linear", 300), 1e6, fold=False,
-             progress=lambda *words: told.append(words))
-    assert told[0][0] == ESTIMATE and told[0][2].startswith("300 programs and 598 messages")
-    with pytest.raises(ArgumentError, match="GiB.*limit"):
-        simulate(schedule("alltoall", "pairwise", 30_000), 1e6, fold=False)
-
-
-@pytest.mark.slow
-def test_the_event_loop_tells_what_time_it_is():
-    told = []
-    simulate(schedule("allreduce", "ring", 250), 1e6, "hdr", fold=False,
-             progress=lambda *words: told.append(words))
-    assert list(dict.fromkeys(stage for stage, *_ in told)) == [PROGRAMS, MESSAGES]
-    told = [words for words in told if words[0] == MESSAGES]
-    assert all(text.endswith("are simulated") for *_, text in told)
-    parts = [part for _, part, _ in told]
-    assert parts == sorted(parts) and 0 < parts[0] < parts[-1] <= 1
-
-
-def test_what_the_python_loop_serves_is_expected_to_take_longer():
-    work = Workload(schedule("alltoall", "pairwise", 64), 1000)
-    usual, chosen, often = (effort(work, 64, *how).seconds for how in ((), (False,), (False, 10)))
-    assert often > 5 * chosen and (chosen > 2 * usual or not COMPILED)
-
-
-def test_repeats_and_routes_that_are_chosen_are_announced_for_few_ranks_too():
-    told = []
-    for conditions, shape in ((SimulatedConditions(noise="exponential:1us", repeat=2), None),
-                              (None, "torus:4x4:routing=adaptive")):
-        simulate(schedule("allreduce", "ring", 16), 1e5, "hdr", shape=shape,
-                 conditions=conditions, progress=lambda *words: told.append(words))
-        assert told[0][0] == ESTIMATE
-        told.clear()
-
-
-def test_one_rank_with_work_and_no_messages_is_told_of():
-    """Hundreds of moments and not one message: their part of none is no division by zero."""
-    made = simulate(schedule("reduce_scatter", "ring", 1), "1M", "hdr", segment_bytes=2048,
-                    conditions=SimulatedConditions(late="one:0:5us"))
-    assert made.messages == 0 and made.seconds > 0
-
-
-def test_a_pause_while_one_program_is_made_is_not_multiplied(monkeypatch):
-    """A pause of a fifth of a second counted for all 100,000 programs: 20,000 s."""
-    clock = iter([0, 0.2, *[1, 1.001] * 100])
-    monkeypatch.setattr(effort_module, "perf_counter", lambda: next(clock))
-    work = Workload(schedule("bcast", "binomial", 64), 1000)
-    assert effort(work, 100_000).seconds < 110
-
-
-def test_comparing_long_programs_is_announced_and_shows_how_far_it_is(monkeypatch):
-    monkeypatch.setattr(symmetry, "WORTH", 0.0)
-    told = []
-    simulate(schedule("alltoall", "pairwise", 32), 1e6, "hdr", "4x8",
-             progress=lambda *words: told.append(words))
-    assert told[0][0] == ESTIMATE and "programs of about 20 ranks" in told[0][2]
-    parts = [part for stage, part, _ in told if stage == PROGRAMS]
-    assert parts == sorted(parts) and 0 < parts[0] < parts[-1] < 1
 
 
 # Symmetries: what is found, and that folding changes nothing
@@ -382,20 +291,3 @@ def test_one_rank_that_does_something_else_is_not_folded():
     found = simulate(schedule("allgather", ring_but_one, 6), 6e4, SYMMETRY_FLAT)
     assert "each timed on its own" in found.folding
     assert found.seconds == pytest.approx(6 * (A + 1e4 * B))
-
-
-def test_symmetry_arithmetic():
-    symmetry = Symmetry((3, 4, 2), ("+", "^", "="))
-    paths = [NetworkPaths(Topology.parse("3x4x2")).path(r) for r in range(24)]
-    assert symmetry.order == 12
-    assert [symmetry.rank(path) for path in paths] == list(range(24))
-    assert list(symmetry.representatives()) == [0, 1]
-    assert symmetry.fixing_count((2,)) == 4
-    for path in paths:
-        there = symmetry.image_of(symmetry.representative_path(path), path)
-        assert there == path
-        for other in paths[::5]:
-            apart = symmetry.digit_difference(path, other)
-            assert all(symmetry.digit_difference(symmetry.image_of(path, by),
-                                                 symmetry.image_of(other, by)) == apart
-                       for by in paths[::7])

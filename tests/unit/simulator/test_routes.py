@@ -1,6 +1,5 @@
 """Messages on simulated wires: routes, traffic, fair shares, packing."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -11,16 +10,12 @@ from hpccoll.algorithms import schedule
 from hpccoll.algorithms.outside import load
 from hpccoll.errors import ArgumentError, ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES, OUT
-from hpccoll.ir.cost.network import NetworkPaths
-from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.order import lanes
 from hpccoll.ir.schedule import Program, Schedule, at, recv, send
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate
 from hpccoll.simulator.fair_share import fair_rates, new_rates
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.packed import pack
-from hpccoll.simulator.routes import Routes
 from hpccoll.simulator.shape_files import shape_from_text
 
 # Routes: what shares what, on shapes, rails and half-duplex ports, by closed forms
@@ -158,13 +153,6 @@ def test_rails_fold_where_folding_is_exact(layout, number, duplex):
         assert folded.seconds == pytest.approx(whole.seconds, rel=1e-9)
 
 
-def test_rails_that_are_no_groups_are_not_folded():
-    def by_groups(number, layout):
-        return Routes(rails(number), NetworkPaths(Topology.parse(layout))).by_groups
-    assert by_groups(2, "4x2x3") and by_groups(6, "4x2x3") and by_groups(1, "3,4")
-    assert not by_groups(3, "4x2x3") and not by_groups(2, "3,4") and not by_groups(2, "4x4")
-
-
 def test_half_duplex_ports_and_node_links():
     both = sends(2, [(0, 1), (1, 0)])
     port = Machine("m", (Level("network", ALPHA, 1 / RATE),))
@@ -263,15 +251,6 @@ def test_lanes_that_wait_for_ever():
         simulate(schedule("bcast", build, 2), 8, FLAT)
 
 
-# Max-min fair rates, and which of them change
-def test_fair_rates():
-    uses = [[(0, 1.0)], [(0, 1.0), (1, 1.0)], [(1, 1.0)], [(2, 2.0)]]
-    rates, held_by = zip(*fair_rates(uses, dict(enumerate([1.0, 2.0, 8.0]))))
-    assert rates == pytest.approx([0.5, 0.5, 1.5, 4.0])
-    assert held_by == (0, 0, 1, 2)
-    assert fair_rates([[]], {}) == [(math.inf, -1)]
-
-
 class Flow:
     """A message with a rate, as the event loop has them."""
 
@@ -324,74 +303,3 @@ def test_rates_that_are_kept_are_those_of_all_shared_anew(resources):
         end = draw.sample(flows, draw.randint(0, min(len(flows), 1 + len(flows) // 20)))
         shared.change(begin, end)
         assert shared.wrong() < 1e-9
-
-
-def test_a_change_is_not_looked_for_beyond_what_it_reaches():
-    """A chain of messages on full ports: none but those beside one that ends get other rates."""
-    ports = 1000
-    shared = Shared([1.0] * ports)
-    # Message k on ports k and k + 1: all of them depend on each other.
-    chain = [Flow([(k, 1.0), (k + 1, 1.0)]) for k in range(ports - 1)]
-    shared.change(chain)
-    assert shared.wrong() < 1e-9
-    shared.looked_at = 0
-    narrow = Flow([(500, 50.0)])
-    shared.change([narrow])
-    shared.change(end=[narrow])
-    assert shared.wrong() < 1e-9
-    print(f"{shared.looked_at} messages looked at, of {2 * ports}")
-    assert shared.looked_at < 100
-
-
-# Programs in arrays say what the rounds say
-def unpacked(programs, number):
-    """The rounds of a rank as data, kind by kind."""
-    kinds = []
-    for place in range(number * programs.kinds, (number + 1) * programs.kinds):
-        rounds = []
-        for n in range(*programs.first_round[place:place + 2]):
-            held = slice(*programs.first_message[n:n + 2])
-            rounds.append(([(code & 1, code >> 1, nbytes) for code, nbytes in zip(
-                programs.codes[held], programs.nbytes[held])],
-                programs.reduced[n], programs.copied[n], programs.waits.get(n)))
-        kinds.append(rounds)
-    return kinds
-
-
-def expected(work, rank):
-    return [[([tuple(m) for m in messages], reduced, copied, waits)
-             for messages, reduced, copied, waits in work.rounds(rank, segment)]
-            for segment in work.kinds]
-
-
-@pytest.mark.parametrize("how", [{}, {"itemsize": 8, "segment_bytes": 64}],
-                         ids=["equal", "whole elements in segments"])
-@pytest.mark.parametrize(("collective", "name", "size"), [
-    ("allreduce", "rabenseifner", 7), ("bcast", "linear", 5), ("alltoall", "bruck", 6),
-    ("scan", "census", 1)])
-def test_packed_programs_are_the_programs(collective, name, size, how):
-    work = Workload(schedule(collective, name, size), 808, **how)
-    programs = pack(work, range(size))
-    assert len(programs) == size
-    for rank in range(size):
-        assert unpacked(programs, rank) == expected(work, rank)
-    few = pack(work, [size - 1, 0])
-    assert len(few) == 2
-    assert [unpacked(few, n) for n in (0, 1)] == [expected(work, size - 1), expected(work, 0)]
-
-
-def test_rounds_that_lanes_wait_for_are_packed():
-    def build(rank):
-        half = [(send(1 - rank, at(OUT, rank)),), (recv(1 - rank, at(OUT, 1 - rank)),)]
-        return lanes(half[:1], half[1:]) if rank else Program(tuple(half))
-
-    work = Workload(Schedule(COLLECTIVES["allgather"], "lanes", 2, build), 16)
-    programs = pack(work, range(2))
-    assert programs.waits == {2: (), 3: ()}
-    assert unpacked(programs, 1) == expected(work, 1)
-
-
-def test_it_is_told_how_many_are_made():
-    told = []
-    pack(Workload(schedule("scan", "linear", 300), 8), range(300), progress=told.append)
-    assert told == sorted(told) and len(told) == 4 and 0 < told[0] < told[-1] < 1

@@ -6,13 +6,8 @@ from itertools import product
 
 import pytest
 
-from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError
-from hpccoll.ir.cost.network import NetworkPaths
-from hpccoll.ir.cost.workload import Workload
-from hpccoll.ir.topology import Topology
 from hpccoll.simulator import machine_model
-from hpccoll.simulator.effort import ignore_progress
 from hpccoll.simulator.grids import MeshShape, Torus
 from hpccoll.simulator.machine_model import (
     Level,
@@ -23,8 +18,6 @@ from hpccoll.simulator.machine_model import (
 )
 from hpccoll.simulator.shape_files import shape_as_data, shape_from_data, shape_from_text
 from hpccoll.simulator.switched import Dragonfly, FatTree
-from hpccoll.simulator.symmetry import Folding, find_symmetry
-from hpccoll.simulator.wiring import ChannelWiring
 
 # Shapes: their links, their ways, and what is refused
 ALL = ["torus:5", "torus:2x2x2", "torus:4x3:wrap=truexfalse", "mesh:3x2x4", "mesh:1x1",
@@ -77,26 +70,6 @@ def test_ways_lead_from_link_to_link(text):
             assert meets(here, place(shape, end))
 
 
-def test_a_cable_has_one_router_at_each_end():
-    """The routers that a cable leaves and enters do not depend on who uses it, and share them out
-    evenly."""
-    shape = Dragonfly(extents=(9, 4, 2), cables=1)
-    at = {}
-    for start, end in product(range(shape.nodes), repeat=2):
-        way = list(next(shape.ways(start, end)))
-        cable = [index for index, link in enumerate(way) if link[0]]
-        if not cable:
-            continue
-        before, after = way[:cable[0]], way[cable[0] + 1:]
-        leaves = before[0][3] if before else place(shape, start)[2]
-        enters = after[0][2] if after else place(shape, end)[2]
-        one, other = way[cable[0]][1:3]
-        assert at.setdefault((one, other), (leaves, enters)) == (leaves, enters)
-    assert all(at[a, b] == at[b, a][::-1] for a, b in at)
-    held = [leaves for (one, _), (leaves, _) in at.items() if one == 0]
-    assert [held.count(router) for router in range(4)] == [2, 2, 2, 2]
-
-
 @pytest.mark.parametrize("text", ALL)
 @pytest.mark.parametrize("duplex", ["full", "half"])
 def test_every_link_is_counted(text, duplex):
@@ -124,22 +97,6 @@ def test_dimension_order_and_the_nearer_way_round():
     assert opposite == {((1, 0, 0), (1, 0, 5)), ((1, 1, 0), (1, 1, 15))}
     assert next(MeshShape(extents=(5, 4)).ways(0, 4)) == tuple((0, 0, n) for n in range(4))
     assert len(set(shape.ways(0, 6))) == 2 and len(set(shape.ways(0, 11))) == 4
-
-
-def test_d_mod_k():
-    shape = FatTree(extents=(2, 2), up=(1, 2))
-    assert next(shape.ways(0, 3)) == ((0, 0, 0, 0), (1, 0, 0, 0, 1), (1, 1, 1, 0, 1),
-                                      (0, 1, 3, 0))
-    assert next(shape.ways(0, 2))[1] == (1, 0, 0, 0, 0)
-
-
-def test_rates_of_kinds_of_links():
-    torus = Torus(extents=(4, 4), bytes_per_second=(1e9, 2e9))
-    assert [torus.capacity(link, 5e9) for link in next(torus.ways(0, 5))] == [1e9, 2e9]
-    tree = FatTree(extents=(2, 2, 2), up=(1, 2, 2), bytes_per_second=(1e9, 2e9, 4e9),
-                   routing="spread")
-    assert [tree.capacity(link, 5e9) for link, _ in tree.all_shortest(0, 7)[:3]] == [1e9, 4e9, 16e9]
-    assert Dragonfly(extents=(2, 2, 2)).capacity((1, 0, 1, 0), 5e9) == 5e9
 
 
 def test_too_many_ways_to_choose_from():
@@ -324,58 +281,8 @@ def test_what_switches_do_is_written_and_read_back():
         machine_as_data(Machine("m", (Level("network", A, B, in_network=SwitchUnit(A, 0)),), G))
 
 
-# Channels: one for all images of a pair, with what its messages share
-MACHINE = Machine("m", (Level("network", 2e-6, 1 / 10e9, link=20e9, bus=70e9),
-                        Level("node", 5e-7, 1 / 6e9)), 1 / 11e9)
-
-
-def wired(fold, name="recursive_doubling", layout="2x4"):
-    topology = NetworkPaths(Topology.parse(layout))
-    work = Workload(schedule("allreduce", name, topology.size), 1000)
-    folding = find_symmetry(work, topology) if fold else Folding(None)
-    return ChannelWiring(work, MACHINE, topology, folding, ignore_progress)
-
-
 def used(wiring, channel):
     """What a channel uses, by kind."""
     held = range(*wiring.first_use[channel:channel + 2])
     return {wiring.resources[wiring.uses[use]].kind: (wiring.weights[use], wiring.holds[use])
             for use in held}
-
-
-def test_every_pair_has_a_channel_each_way():
-    wiring = wired(fold=False)
-    assert len(wiring.depths) == 8 * 3 and wiring.ends == 2 * 8 * 3
-    assert list(wiring.multiple) == [1] * 8
-    across = next(c for c, depth in enumerate(wiring.depths) if depth == 0)
-    assert used(wiring, across) == {"send": (1e-10, 1), "recv": (1e-10, 1), "out": (1, 1),
-                                    "in": (1, 1), "bus": (1, 1)}
-    inside = next(c for c, depth in enumerate(wiring.depths) if depth == 1)
-    assert used(wiring, inside) == {"send": (1 / 6e9, 1), "recv": (1 / 6e9, 1)}
-    assert wiring.betas[inside] == 1 / 6e9
-
-
-def test_a_class_weighs_as_much_as_all_its_ranks():
-    wiring = wired(fold=True)
-    assert list(wiring.multiple) == [8] and len(wiring.resources) == 5
-    across = next(c for c, depth in enumerate(wiring.depths) if depth == 0)
-    assert used(wiring, across) == {"send": (1e-10, 1), "recv": (1e-10, 1), "out": (4, 1),
-                                    "in": (4, 1), "bus": (8, 1)}
-
-
-def test_a_link_that_all_ports_together_cannot_fill_holds_nothing_up():
-    machine = Machine("wide", (Level("network", 0, 1 / 10e9, link=80e9), Level("node", 0, 1e-10)))
-    topology = NetworkPaths(Topology.parse("2x4"))
-    work = Workload(schedule("allreduce", "recursive_doubling", 8), 1000)
-    wiring = ChannelWiring(work, machine, topology, Folding(None), ignore_progress)
-    across = next(c for c, depth in enumerate(wiring.depths) if depth == 0)
-    assert used(wiring, across)["out"] == (1, 0)
-
-
-@pytest.mark.parametrize("segment_bytes", [0, 100])
-def test_ends_are_those_of_all_segments(segment_bytes):
-    topology = NetworkPaths(Topology.parse("5"))
-    work = Workload(schedule("allreduce", "ring", 5), 1000, 8, segment_bytes)
-    wiring = ChannelWiring(work, MACHINE, topology, Folding(None), ignore_progress)
-    assert wiring.ends == sum(len(r.messages) for rank in range(5)
-                              for s in range(work.segments) for r in work.rounds(rank, s))

@@ -4,14 +4,11 @@ import numpy
 import pytest
 
 from hpccoll.algorithms import ALGORITHMS, schedule
-from hpccoll.errors import MessageSizeError
-from hpccoll.ir.collectives import ALLREDUCE, BARRIER, COLLECTIVES, IN, OUT, TMP
+from hpccoll.ir.collectives import ALLREDUCE, BARRIER, COLLECTIVES, IN, OUT
 from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
 from hpccoll.testing import every, layouts
-from hpccoll.testing.exact import affine, exact_reduction, inputs, sent_elements, wrong
-from hpccoll.testing.loopback_direct import PATIENCE, Direct
-from hpccoll.testing.world import Problem, Seat, StallError, interleave, kernel_of, run, spread
-from hpccoll.transport import MessageSpec
+from hpccoll.testing.exact import exact_reduction, inputs, sent_elements, wrong
+from hpccoll.testing.world import Problem, Seat, StallError, interleave, run
 from hpccoll.transport.loopback import Loopback
 
 # The world of loopback ranks: right runs pass, and everything that can be wrong is found
@@ -147,13 +144,6 @@ def test_messages_nobody_waits_for():
     assert found.startswith("stalled: rank 1 in round 1 waits for 0")
 
 
-def test_data_read_too_early_shows_only_when_read_late():
-    # The memory that is being sent is overwritten while the message waits.
-    def careless(rank, size):
-        return Program(((send(1 - rank, at(TMP, 0)), recv(1 - rank, at(OUT, 0))),), (0,))
-    assert faults(careless)
-
-
 def test_seats_notice_every_byte_that_must_not_change():
     made = schedule("allgather", "ring", 2)
     posed = Problem(COLLECTIVES["allgather"], 2, (2, 3))
@@ -180,23 +170,6 @@ def executions(made, posed, world):
     return [seat.execution(world.endpoint(seat.rank)) for seat in seats]
 
 
-def test_runs_can_be_had_again():
-    class Recorded(Loopback):
-        def endpoint(self, rank):
-            endpoint = super().endpoint(rank)
-            batch = endpoint.batch
-            endpoint.batch = lambda *how: log.append(rank) or batch(*how)
-            return endpoint
-
-    logs = []
-    for seed in (1, 1, 2):
-        log = []
-        interleave(executions(schedule("allreduce", "ring", 5), Problem(ALLREDUCE, 5, [9]),
-                              Recorded(5)), seed)
-        logs.append(log)
-    assert logs[0] == logs[1] != logs[2]
-
-
 def test_a_missing_rank_stalls_the_others():
     made = schedule("barrier", "dissemination", 3)
     present = executions(made, Problem(BARRIER, 3), Loopback(3))[:2]
@@ -206,64 +179,11 @@ def test_a_missing_rank_stalls_the_others():
     assert any(2 in peers for _, peers in caught.value.waiting.values())
 
 
-def test_small_tools():
-    assert spread([2, 0, 3], 0, False) == ([0, 2, 2], 5)
-    assert spread([2, 3], 2, False) == ([2, 4], 9)
-    assert spread([2, 0, 3], 1, True) == ([6, 5, 1], 9)
-    one, two = (inputs("affine", "c16", rank, 2, 3) for rank in (0, 1))
-    into = numpy.zeros(3, "c16")
-    kernel_of("affine")(one, two, into)
-    assert not wrong(into, affine(one, two))
-
-
 # Loopback that uses messages in place: what sets it apart (its rules are in tests/contract)
 def start(world, rank, *postings, tag=0):
     batch = world.endpoint(rank).batch(postings, tag, False)
     batch.start()
     return batch
-
-
-def adding(total, source):
-    """A use of a message of one element: add it to a total."""
-    return MessageSpec(False, source, numpy.empty(1), [(numpy.add, (total, None, total), 1, 0, 1)])
-
-
-@pytest.mark.parametrize("eager, expected", [(False, 8), (True, 7)])
-def test_a_message_is_read_at_its_use_or_at_the_post(eager, expected):
-    world, sent, total = Direct(2, eager), numpy.array([7.0]), numpy.zeros(1)
-    sending = start(world, 0, MessageSpec(True, 1, sent))
-    sent[:] = 8
-    receiving = start(world, 1, adding(total, 0))
-    assert not sending.test()
-    assert receiving.test() and sending.test() and total == expected
-
-
-def test_messages_that_wait_for_their_turn_are_put_aside():
-    """The second sender may go on although the first message, which comes before, is missing."""
-    world, total = Direct(3), numpy.zeros(1)
-    receiving = start(world, 0, adding(total, 1), adding(total, 2))
-    sent = numpy.array([5.0])
-    second = start(world, 2, MessageSpec(True, 0, sent))
-    for _ in range(PATIENCE + 1):
-        assert not second.test() and not receiving.test()
-    assert second.test() and total == 0
-    sent[:] = -1
-    first = start(world, 1, MessageSpec(True, 0, numpy.array([3.0])))
-    assert receiving.test() and first.test() and total == 8
-
-
-def test_a_message_of_another_size_is_an_error():
-    world = Direct(2)
-    start(world, 0, MessageSpec(True, 1, numpy.zeros(3)))
-    receiving = start(world, 1, MessageSpec(False, 0, numpy.zeros(2)))
-    with pytest.raises(MessageSizeError, match="rank 0.*24 bytes.*16 bytes"):
-        receiving.test()
-
-
-# What the test tools run on: layouts, and every algorithm
-def test_layouts_are_even_and_ragged_of_two_and_three_levels():
-    assert [str(t) for t in layouts(5)] == ["2,3", "1,4", "(2x1),(1,2)"]
-    assert all(t.size == p and (p == 1 or t.depth > 1) for p in range(1, 20) for t in layouts(p))
 
 
 def test_every_algorithm_comes_with_all_roots_and_layouts():

@@ -1,17 +1,14 @@
 """The collectives of a traced job: summed up, as events, drawn."""
 
 import json
+from dataclasses import replace
 
 import pytest
-from unit.measure.profiling.made import moment, noting
+from unit.measure.profiling.made import ALLREDUCE, BCAST, moment, noting, rank_record
 
 from hpccoll.measure.profiling.merge import join
-from hpccoll.measure.profiling.record import CallKind, CallRecord, RankRecord
 from hpccoll.runtime.events.phase_events import Activity
 from hpccoll.tools.call_trace import draw, events, header_fields, lines, summary, totals
-
-ALLREDUCE = CallKind("allreduce", 1024, "f8 sum", -1, "ring")
-BCAST = CallKind("bcast", 64, "f8", 1, "native")
 
 
 def ranks(late, size=3, clock="one", ahead=0.0):
@@ -19,12 +16,14 @@ def ranks(late, size=3, clock="one", ahead=0.0):
     found = []
     for rank in range(size):
         off = ahead if rank == size - 1 else 0.0
-        record = CallRecord("WORLD", tuple(range(size)))
-        for number, kind in enumerate((ALLREDUCE, BCAST, ALLREDUCE)):
-            start = number + (0.25 if rank == late and number < 2 else 0.01 * rank)
-            record.add(record.number_of(kind), start + off, number + 0.5 + off)
-        found.append(RankRecord(rank, clock if rank == size - 1 else "one",
-                                ((0.0, -off), (9.0, -off)), off, 5 + off, (record,)))
+        starts = [number + (0.25 if rank == late and number < 2 else 0.01 * rank)
+                  for number in range(3)]
+        found.append(rank_record(
+            rank, [(kind, start + off, number + 0.5 + off)
+                   for number, (kind, start) in enumerate(zip((ALLREDUCE, BCAST, ALLREDUCE),
+                                                              starts))],
+            size, clock if rank == size - 1 else "one",
+            ((0.0, -off), (9.0, -off)))._replace(began=off, ended=5 + off))
     return found
 
 
@@ -68,12 +67,24 @@ def test_events_are_spans_of_calls_with_their_waits_inside():
 
 def with_phases(records):
     """Records whose first call, of half a second or so, reduced for 50 ms."""
+    found = []
     for record in records:
-        start = record.communicators[0].calls()[0, 1]
-        record.communicators[0].noted = noting(
+        [one] = record.communicators
+        start = one.calls[0, 1]
+        found.append(record._replace(communicators=(replace(one, phases=noting(
             moment(start + 0.1, Activity.WAITING), moment(start + 0.15, Activity.REDUCING),
-            moment(start + 0.2, Activity.OVER))
-    return records
+            moment(start + 0.2, Activity.OVER))),)))
+    return found
+
+
+def test_spans_of_training_have_lines_of_their_own():
+    spans = [(0, "bucket", "in flight", 1.0, 1.5, 8, 4.5), (0, "step", "step", 0.5, 2.5, 0, 0.0)]
+    found = list(events(join([one._replace(spans=spans) for one in ranks(1)])))
+    [flight] = [one for one in found if one["name"] == "in flight" and one["pid"] == 1]
+    assert (flight["ts"], flight["dur"], flight["args"]["nbytes"]) == (1e6, 5e5, 8)
+    [named] = [one for one in found if one["name"] == "thread_name" and one["pid"] == 1
+               and one["tid"] == flight["tid"]]
+    assert named["args"] == {"name": "bucket"}
 
 
 def test_events_have_phases_on_lines_below():
@@ -107,7 +118,7 @@ def test_a_table_fits_its_columns(inside):
 
 
 def test_nothing_traced_is_a_summary_too(tmp_path):
-    empty = [RankRecord(rank, "one", (), 0.0, 1.0, ()) for rank in range(2)]
+    empty = [rank_record(rank, [])._replace(communicators=()) for rank in range(2)]
     joined = join(empty)
     found = summary(joined, 2)
     assert not found.profile.rows and not found.waits and not lines(found)

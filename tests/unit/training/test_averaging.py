@@ -13,7 +13,7 @@ from hpccoll.training.averaging import NODE, LateExchange, ModelAverager
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.compress.scheme import finish
 from hpccoll.training.exchange import Exchange
-from hpccoll.training.sparse import check, exchange_rows
+from hpccoll.training.sparse import exchange_rows
 from support.threads import run_ranks
 
 # Averages instead of exchange: when, over whom, and that no gradient is lost
@@ -80,21 +80,6 @@ def test_the_largest_period_decides(layout, every):
                        (8, 3.5)]
 
 
-@pytest.mark.parametrize("layout", ("3,2", "2x2@0,2,1,3"))
-def test_groups_are_the_nodes_of_the_layout(layout):
-    def work(comm):
-        mine = [numpy.zeros(1)]
-        averager = ModelAverager(comm, mine, {1: NODE, 2: comm.size})
-        mine[0][:] = comm.rank
-        averager.step()
-        node = next(ranks for ranks in comm.layout.groups() if comm.rank in ranks)
-        assert mine[0] == sum(node) / len(node)
-        averager.step()
-        assert mine[0] == pytest.approx((comm.size - 1) / 2)
-
-    run_ranks(5 if "," in layout[:3] else 4, work, layout=layout)
-
-
 @pytest.mark.parametrize("every", [1, 100])
 def test_averages_are_exact_after_a_period_and_at_the_end(every):
     def work(comm):
@@ -119,14 +104,6 @@ def test_averages_are_exact_after_a_period_and_at_the_end(every):
 def test_periods_that_cannot_serve(every, message):
     with pytest.raises(ArgumentError, match=message):
         run_ranks(8, lambda comm: ModelAverager(comm, arrays(), every))
-
-
-def test_arrays_that_cannot_serve():
-    fixed = numpy.zeros(3)
-    fixed.flags.writeable = False
-    for array in fixed, numpy.zeros((4, 4)).T[1:3]:
-        with pytest.raises(ArgumentError, match="array 0"):
-            run_ranks(1, lambda comm: ModelAverager(comm, [array]))
 
 
 def test_ranks_that_differ_are_told():
@@ -256,15 +233,6 @@ def test_what_is_brought_must_be_a_list(call):
     with pytest.raises(ArgumentTypeError, match="arrays: .*arrays"):
         call(exchange)
     exchange.close()
-
-
-@pytest.mark.parametrize("wrong, problem", [
-    ({"comm": 1}, "comm: .*communicator.*1"),
-    ({"arrays": None}, "arrays: .*arrays"),
-    ({"arrays": [1.0]}, "arrays: .*array 0.*NumPy")])
-def test_averages_of_what_is_none(wrong, problem):
-    with pytest.raises(ArgumentTypeError, match=problem):
-        ModelAverager(**{"comm": MPI.COMM_SELF, "arrays": [], **wrong})
 
 
 # Arrays of any kind, seen without a copy where that can be
@@ -418,21 +386,6 @@ def test_a_rank_without_rows_and_nobody_with_rows():
         assert not len(indices)
 
 
-def test_rows_of_different_lengths_are_an_error_on_all_ranks():
-    def rank(comm):
-        with pytest.raises(ArgumentError, match="rows"):
-            drive(exchange_rows(comm, numpy.arange(1), numpy.ones((1, comm.Get_rank() + 1))))
-
-    run_ranks(2, rank)
-
-
-@pytest.mark.parametrize("indices, error", [
-    ([0.5], ArgumentTypeError), ([1, 2], ArgumentError), ([[1]], ArgumentError)])
-def test_unusable_rows_are_refused(indices, error):
-    with pytest.raises(error):
-        check(indices, [1.0])
-
-
 # Adasum: orthogonal gradients give the sum, parallel ones the mean
 def combined(vectors, shapes):
     """What every rank has in the end."""
@@ -485,12 +438,6 @@ def test_every_array_is_combined_by_itself(size, counts):
         wanted = tree([vector[part] for vector in vectors])
         assert numpy.allclose(result[part], wanted, rtol=1e-12, atol=1e-14)
         start += count
-
-
-def test_zeros_change_nothing():
-    some = numpy.array([3.0, 4.0])
-    assert combined([some, numpy.zeros(2)], [(2,)]).tolist() == [3.0, 4.0]
-    assert combined([numpy.zeros(2)] * 2, [(2,)]).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 8])

@@ -25,7 +25,6 @@ from hpccoll.training.negotiation import (
 )
 from hpccoll.training.stall_inspector import (
     FAILED,
-    MOST_NAMES,
     Control,
     Diagnosis,
     Notice,
@@ -132,12 +131,6 @@ def test_waiting_may_give_up():
     engine.wait(lambda: True, idle)
 
 
-def test_a_look_is_part_of_every_drive():
-    looks = []
-    engine = engine_of(look=lambda: looks.append(1) or True)
-    assert engine.step() and looks
-
-
 # Votes: what is ready everywhere, and what ranks disagree on
 def offer(name, shape=(3,), dtype="float32", op="sum"):
     return Offer(name, (shape,), dtype, op, 1.0, 1.0)
@@ -167,12 +160,6 @@ def test_a_rank_without_data_agrees_to_everything():
     vote = outcome(registries, ["b", ""], joined={1})
     assert registries[0].ready_names(vote) == ["b"] and not vote[STATUS] & JOINED
     assert outcome(registries, ["", ""], joined={0, 1})[STATUS] & JOINED
-
-
-def test_more_than_one_word_of_slots():
-    names = [f"n{number}" for number in range(200)]
-    registry = known(1, names)
-    assert registry.ready_names(outcome([registry], [names[::7]])) == names[::7]
 
 
 def test_something_new_is_seen_by_all():
@@ -232,12 +219,6 @@ def test_slots_are_bounded_and_the_least_recently_used_goes():
     registry.add_descriptions([[offer("new")]], [False])
     assert registry.has_offer(offer("n0")) and not registry.has_offer(offer("n1"))
     assert len(registry.slots) == MOST_SLOTS == len(set(registry.slots.values()))
-
-
-def test_offers_survive_the_way_as_lists():
-    import json
-    group = Offer("g", ((2, 3), ()), "bfloat16", "average", 0.5, 2.0, 7)
-    assert Offer.read(json.loads(json.dumps(group))) == group
 
 
 # Pieces, priorities and credit
@@ -307,14 +288,6 @@ def test_every_array_is_in_one_bucket_of_its_type(counts, limit, dtypes):
 def test_the_first_bucket_is_small_and_the_last_arrays_come_first():
     plan = plan_buckets(specs_of([10] * 10), 120, 40)
     assert [bucket.members for bucket in plan] == [(9,), (8, 7, 6), (5, 4, 3), (2, 1, 0)]
-
-
-def test_a_limit_of_nothing_gives_every_array_its_own():
-    assert [len(bucket.members) for bucket in plan_buckets(specs_of([3, 0, 5]), 0, 0)] == [1, 1, 1]
-
-
-def test_scalars_have_one_element():
-    assert ArraySpec("s", ()).count == 1 and ArraySpec("s", (), "float64", 8).nbytes == 8
 
 
 @pytest.mark.parametrize(("mebibytes", "limit"), [
@@ -410,7 +383,7 @@ def test_all_who_ask_hear_who_lacks_what(size):
         stalls = StallInspector(control, lambda step, names: (
             [name for name in names if name == "w" and me == size - 1], f"at step {step + me}"))
         stalls.query(4, ["v", "w"])
-        driven(stalls, control, lambda: stalls.diagnosis is not None)
+        driven(stalls, control, lambda: not stalls.diagnosis.unresponsive)
         done = comm.Ibarrier()
         driven(stalls, control, done.Test)  # others may still ask
         return stalls.diagnosis
@@ -421,56 +394,34 @@ def test_all_who_ask_hear_who_lacks_what(size):
         assert f"rank {size - 1}: at step {4 + size - 1}" in str(diagnosis)
 
 
-def test_a_rank_that_does_not_answer_is_named_when_asked_again():
+def test_a_rank_that_does_not_answer_is_named():
     def rank(comm):
         me, control = comm.Get_rank(), Control(comm)
         stalls = StallInspector(control, lambda step, names: ([], "here"))
-        if me == 2:
+        if me == 0:  # also if it is the first one
             comm.Barrier()
             list(control.poll())
             return None
-        end = time.monotonic() + 10
-        while stalls.diagnosis is None and time.monotonic() < end:
-            stalls.query(0, ["w"])
-            for _ in range(20):
-                for notice in control.poll():
-                    stalls.process(notice)
-                time.sleep(0.001)
-        for _ in range(50):
-            for notice in control.poll():
-                stalls.process(notice)
-            time.sleep(0.001)
+        stalls.query(0, ["w"])
+        driven(stalls, control, lambda: len(stalls.diagnosis.unresponsive) == 1)
+        done = time.monotonic() + 0.2
+        driven(stalls, control, lambda: time.monotonic() > done)  # the other one may still ask
         comm.Barrier()
         return stalls.diagnosis
 
-    for diagnosis in run_ranks(3, rank)[:2]:
-        assert 2 in diagnosis.unresponsive and "did not answer" in str(diagnosis)
+    for diagnosis in run_ranks(3, rank)[1:]:
+        assert diagnosis.unresponsive == [0] and "rank 0 did not answer" in str(diagnosis)
 
 
-def test_questions_are_short():
-    def rank(comm):
-        asked = []
-        stalls = StallInspector(Control(comm), lambda step, names: (asked.extend(names) or [], ""))
-        stalls.query(0, map(str, range(1000)))
-        return asked
-
-    assert len(run_ranks(1, rank)[0]) == MOST_NAMES
-
-
-def test_without_a_missing_array_every_place_is_said():
-    text = str(Diagnosis({}, [], {0: "in reduce()", 1: "in reduce()", 2: "joined"}))
-    assert text == "ranks 0-1: in reduce(); rank 2: joined"
-
-
-def test_queries_that_a_dead_rank_never_answers_are_dropped():
+def test_a_query_ends_the_one_before():
+    """Of one that a dead rank never answers, nothing is left."""
     def rank(comm):
         stalls = StallInspector(Control(comm), lambda step, names: ([], "here"))
+        assert stalls.diagnosis is None
         for step in range(20 if comm.Get_rank() == 0 else 0):
-            for _ in range(3):
-                stalls.query(step, ["w"])
+            stalls.query(step, ["w"])
         comm.Barrier()
-        # A late answer to a query of an earlier step.
-        stalls.process(Notice("answer", 1, [[3, ["w"]], [[], "here"]]))
-        return len(stalls._queries), sum(map(len, stalls._askers.values()))
+        stalls.process(Notice("answer", 1, [[3, ["w"]], [["w"], "late"]]))
+        return stalls.diagnosis
 
-    assert run_ranks(2, rank)[0] == (1, 1)
+    assert run_ranks(2, rank)[0] == Diagnosis({}, [1], {0: "here"})

@@ -89,11 +89,12 @@ def test_nothing_recorded_is_an_empty_timeline():
     assert Recorder(3).local_timeline() == StepTimeline({3: []})
 
 
-def test_the_oldest_spans_are_forgotten():
-    recorder = Recorder(0, kept=3)
-    for number in range(5):
+def test_only_the_last_step_is_kept_of_what_is_not_traced():
+    recorder = Recorder(0, traced=False)
+    for number in range(3):
         recorder.add(f"{number}", READY, number, number)
-    assert [span.name for span in recorder.spans] == ["2", "3", "4"]
+        recorder.end_step(number + 1)
+    assert [span.name for span in recorder.last] == ["2", PROGRAM] and not recorder.spans
 
 
 def test_a_gathered_timeline_is_bounded(monkeypatch):

@@ -1,7 +1,4 @@
-"""Checksums: what is found, what it is called, and that nothing is found where nothing is wrong.
-
-Seen to fail where ``_check`` believes the companion's number, or its checksum, without looking.
-"""
+"""Checksums: what is found, what it is called, and that nothing is found where nothing is wrong."""
 
 import numpy
 import pytest

@@ -51,10 +51,6 @@ class Counting(Problem):
         return self._cut(numpy.zeros(sum(self.sizes), "i8"))
 
 
-def deeper(left, right, into):
-    into[...] = numpy.maximum(left, right) + 1
-
-
 def results(made, problem=Rounding, count=3, dtype="f4", kernel=None):
     """What every rank gets, rank by rank."""
     p = made.size
@@ -103,18 +99,6 @@ def test_others_have_orders_that_depend_on_the_place(collective, name):
     """This also shows that the data above would find it."""
     found = [lanes_of(r) for r in results(schedule(collective, name, 6, root=3)) if r.size]
     assert None in found or len(set(map(str, found))) > 1
-
-
-@pytest.mark.long(every=3)
-@pytest.mark.slow
-@pytest.mark.parametrize("collective", REDUCING)
-def test_chains_are_the_algorithms_with_long_chains(collective):
-    size = 2 * LONGEST
-    for name, entry in ALGORITHMS[collective].items():
-        depth = max(int(r.max()) for r in results(schedule(collective, name, size), Counting,
-                                                  1, "i8", deeper) if r.size)
-        assert (depth >= size - 2) == entry.chain, (name, depth)
-        assert entry.chain or depth <= LONGEST
 
 
 @pytest.mark.long(every=3)
@@ -253,19 +237,6 @@ def test_low_precision_avoids_long_chains(size, dtype, op, chosen):
     assert choose(call, size, None, True, times).algorithm == chosen
     # Whoever asks for a chain gets it.
     assert choose(call, size, Choice("ring"), False, times).algorithm == "ring"
-
-
-def test_low_precision_takes_chains_that_are_rounded_once():
-    array = numpy.zeros(64, "f2")
-    user = MPI.Op.Create(lambda one, two, datatype: None, commute=True)
-    for name, size, op, served in (
-            ("allpairs", 64, MPI.SUM, True), ("allpairs", 4096, MPI.PROD, True),
-            ("linear", 64, MPI.SUM, True), ("linear", (LONGEST - 2) * FAN + 1, MPI.SUM, True),
-            ("linear", (LONGEST - 2) * FAN + 2, MPI.SUM, False), ("allpairs", 64, user, False)):
-        call = resolve.allreduce(size, 0, array, array.copy(), op)
-        times = table(**{name: 1.0, "rabenseifner": 2.0})
-        assert (choose(call, size, None, True, times).algorithm == name) == served
-    user.Free()
 
 
 # -- checksums -----------------------------------------------------------------------------

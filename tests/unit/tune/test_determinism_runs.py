@@ -1,8 +1,4 @@
-"""Classes of determinism by digests: of runs in which messages come in other orders every time.
-
-Of any algorithm that may serve a class the bits must not depend on the order (``run``), nor, for
-those that promise more, on the size (``size``) or the nodes (``layout``).
-"""
+"""Classes of determinism by digests: of runs in which messages come in other orders every time."""
 
 import hashlib
 

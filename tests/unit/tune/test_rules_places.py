@@ -1,12 +1,10 @@
 """Rules: the calls and places that they speak of."""
 
 import pytest
-from mpi4py import MPI
-from unit.tune.choosing import HERE, LARGE, SIZE, allreduce
+from unit.tune.choosing import HERE, allreduce
 from unit.tune.choosing import choose as choose_anywhere
 
 from hpccoll.algorithms import schedule
-from hpccoll.calls import resolve
 from hpccoll.config import NATIVE
 from hpccoll.tune.rules import RULES, Place, Rule
 
@@ -58,41 +56,6 @@ def test_a_rule_may_ask_for_a_place():
         assert not rule.fits_in(other)
         assert rule._replace(one_node=None, oversubscribed=None, in_order=None).fits_in(other)
     assert "sharing processors, numbered node by node" in str(rule)
-
-
-def test_rails_have_short_messages_without_a_fabric():
-    def chosen(place):
-        return choose_anywhere(allreduce(), SIZE, None, True, place=place)
-
-    apart = Place(one_node=False, oversubscribed=True)
-    with_tcp, with_fabric = chosen(apart), chosen(apart._replace(fabric=True))
-    assert with_tcp.algorithm == with_fabric.algorithm == "rails"
-    assert with_tcp.segment_bytes == 48 << 10 and with_fabric.segment_bytes != 48 << 10
-    # Memory that nobody may share makes two nodes of one, as far as rules see.
-    assert with_tcp.reason.endswith("on several nodes or without shared memory, without a fabric, "
-                                    "with MPICH or Open MPI")
-
-
-def test_chains_are_for_ranks_in_order():
-    def chosen(place):
-        call = resolve.reduce(SIZE, 0, LARGE, LARGE.copy(), MPI.SUM, 0)
-        return choose_anywhere(call, SIZE, None, True, place=place).algorithm
-
-    apart = Place(one_node=False, oversubscribed=True)
-    assert chosen(apart) == "chain" and chosen(apart._replace(in_order=False)) == "leader"
-
-
-@pytest.mark.parametrize("library, dealt", [("MPICH", "native"), ("Open MPI", "leader")])
-def test_a_bcast_between_nodes(monkeypatch, library, dealt):
-    monkeypatch.setattr("hpccoll.tune.choose.vendor", lambda: library)
-
-    def chosen(**place):
-        call = resolve.bcast(SIZE, 0, LARGE, 0)
-        return choose_anywhere(call, SIZE, None, True,
-                               place=Place(False, True, **place)).algorithm
-
-    assert chosen() == chosen(fabric=True) == "chain"
-    assert chosen(in_order=False) == dealt
 
 
 @pytest.mark.parametrize("library", ["MPICH", "Open MPI"])

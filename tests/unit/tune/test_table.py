@@ -94,10 +94,6 @@ def test_times_of_the_same_calls_are_averaged():
     assert merge({PROBE: {kind: old}}, PROBE, {kind: new}) == {PROBE: {kind: new}}
 
 
-def test_times_of_nothing_in_common_are_not_averaged():
-    assert average(((8, {RING: 1.0}),), ((8, {NATIVE: 5.0}),)) == ((8, {NATIVE: 5.0}),)
-
-
 def test_old_times_of_a_candidate_that_was_wrong_go():
     old = {("allreduce", True): ((8, {NATIVE: 1.0, RING: 1.0}), (64, {RING: 1.0})),
            ("allreduce", False): ((8, {NATIVE: 1.0, RING: 1.0}),),
@@ -244,12 +240,6 @@ def test_a_process_killed_while_writing_leaves_the_old_table(tmp_path, step):
     assert read(path) == {HERE: CURVES}
 
 
-@pytest.mark.parametrize("label", ["ring", "knomial:k=4", "ring:segment=4096",
-                                   "bruck:k=3:segment=1", "native"])
-def test_labels(label):
-    assert Candidate.read(label).label == label
-
-
 @pytest.mark.parametrize("label", ["", ":k=2", "ring:", "ring:k", "ring:k=", "ring:k=02", "a:k=-1",
                                    "a:k=1.5", "a:k=1:k=2", "a:1=2", "a:k=" + "9" * 19])
 def test_labels_that_are_none(label):
@@ -276,10 +266,6 @@ CURVE = ((100, {NATIVE: 1.0, RING: 4.0}), (300, {NATIVE: 5.0, RING: 4.0, KNOMIAL
     (400, {KNOMIAL: 2}), (1 << 40, {KNOMIAL: 2})])
 def test_times_between_measured_sizes(nbytes, expected):
     assert times_at(CURVE, nbytes) == expected
-
-
-def test_times_where_no_candidate_was_measured_at_both_sizes():
-    assert times_at(((1, {RING: 1.0}), (3, {NATIVE: 1.0})), 2) == {RING: 1}
 
 
 def test_rankings():

@@ -8,7 +8,6 @@ from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import ArgumentError, ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES, OUT
 from hpccoll.ir.cost import workload
-from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.schedule import Program, Schedule, at, recv, send
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.planning import plan
@@ -68,16 +67,6 @@ def test_unequal_neighbours_on_a_link():
     assert found.busiest[0].utilisation == pytest.approx(1)
 
 
-def test_layouts():
-    layout = NetworkPaths(Topology.parse("(2,3),(4)"))
-    assert [layout.path(r) for r in (0, 2, 4, 5, 8)] == [
-        (0, 0, 0), (0, 1, 0), (0, 1, 2), (1, 0, 0), (1, 0, 3)]
-    assert (layout.ranks(()), layout.ranks((0,)), layout.ranks((0, 1)),
-            layout.ranks((0, 1, 2))) == (9, 5, 3, 1)
-    assert layout.radices() is None
-    assert NetworkPaths(Topology.parse("4x2x8")).radices() == (4, 2, 8)
-
-
 # Simulated times where ranks are not numbered group by group
 HIERARCHICAL = [(collective, name) for collective, table in ALGORITHMS.items()
                 for name, entry in table.items() if entry.hierarchical]
@@ -90,12 +79,6 @@ def test_simulated_times_are_those_of_the_plain_layout(collective, name):
     plain = simulate(schedule(collective, name, topology=layout.plain), 1e6)
     assert permuted.seconds == pytest.approx(plain.seconds, rel=1e-9)
     assert permuted.topology == str(layout)
-
-
-def test_a_flat_schedule_pays_for_a_bad_order():
-    ring = schedule("allreduce", "ring", 16)
-    good = simulate(ring, 1e7, topology="4x4").seconds
-    assert simulate(ring, 1e7, topology="4x4@0-12/4,1-13/4,2-14/4,3-15/4").seconds > 1.1 * good
 
 
 # Workloads: segments, whole elements, arguments

@@ -10,10 +10,10 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.comm.profiled import LOWER_CASE, profiled_class
 from hpccoll.errors import ArgumentError
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.profiling import observer as module
-from hpccoll.measure.profiling import phases
 from hpccoll.measure.profiling.merge import (
     MOST_TOLD,
     Straggler,
@@ -26,10 +26,10 @@ from hpccoll.measure.profiling.merge import (
 from hpccoll.measure.profiling.observer import OBSERVER, Observer, gather_records, stats
 from hpccoll.measure.profiling.phases import activities, reduced_by_kind, spans
 from hpccoll.measure.profiling.profile import CallRow, add_comparison, profile, rows_of
-from hpccoll.measure.profiling.profiled import LOWER_CASE, profiled_class
 from hpccoll.measure.profiling.record import CallSums, read
 from hpccoll.runtime.events.phase_events import Activity
 from hpccoll.tools.call_trace import summary
+from support.fresh_events import forget_events
 
 from .made import ALLREDUCE, BCAST, REDUCE, SCAN, STARTED, moment, noting, rank_record
 
@@ -106,7 +106,7 @@ A, B = numpy.ones(4), numpy.empty(4)
 
 @pytest.fixture
 def comm(monkeypatch):
-    monkeypatch.setattr(OBSERVER, "records", [])
+    forget_events()
     monkeypatch.setenv("HPCCOLL_PROFILE", "yes")
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_SELF).Dup(), tuning="off")
     yield comm
@@ -116,10 +116,9 @@ def comm(monkeypatch):
 
 def counted(comm):
     """How often each method was called, and on how many bytes."""
-    [record] = OBSERVER.records
-    return {(kind.title, kind.nbytes): record.sums()[number].calls
-            for number, kind in enumerate(record.kinds)
-            if number in record.sums() and not kind.title.endswith(" wait")}
+    [record] = OBSERVER.record().communicators
+    return {(kind.title, kind.nbytes): sums.calls for kind, sums in zip(record.kinds, record.sums)
+            if sums.calls and not kind.title.endswith(" wait")}
 
 
 def test_the_class_is_made_once_and_looks_like_the_other(comm):
@@ -169,7 +168,7 @@ def test_every_call_counts_once(comm, call, kind):
     (lambda comm: comm.alltoall([1]), "native")])
 def test_objects_of_mpi4py_count_as_native(comm, call, served):
     call(comm)
-    [record] = OBSERVER.records
+    [record] = OBSERVER.record().communicators
     assert [kind.served for kind in record.kinds] == [served]
 
 
@@ -190,7 +189,9 @@ def test_requests_are_waited_for_and_persistent_ones_count_when_started(comm):
     MPI.Request.Waitall([request])  # which knows nothing of it
     request.Free()
     assert counted(comm) == {("allreduce_init", 32): 3}
-    assert OBSERVER.records[0].waited[0] > 0
+    [record] = OBSERVER.record().communicators
+    assert dict(zip(record.kinds, record.sums))[
+        record.kinds[0]._replace(title="allreduce_init wait")].seconds > 0
 
 
 def test_a_request_keeps_its_buffers(comm):
@@ -214,17 +215,16 @@ def test_sizes_types_roots_and_operators_are_told_apart(comm):
     for array, op in ((A, MPI.SUM), (A[:2], MPI.SUM), (A.astype("f4"), MPI.SUM), (A, MPI.MAX)):
         for _ in range(2):
             comm.Allreduce(MPI.IN_PLACE, array.copy(), op)
-    kinds = [(kind.nbytes, kind.what) for kind in OBSERVER.records[0].kinds]
+    kinds = [(kind.nbytes, kind.what) for kind in OBSERVER.record().communicators[0].kinds]
     assert kinds == [(32, "f8 sum"), (16, "f8 sum"), (16, "f4 sum"), (32, "f8 max")]
 
 
 # What a process notes, gathered; files at the program's end
 def test_too_many_communicators_share_a_record(monkeypatch):
-    monkeypatch.setattr(module, "MOST_COMMUNICATORS", 3)
+    monkeypatch.setattr(module, "MOST_COMMS", 3)
     observer = Observer()
-    records = [observer.record_of(MPI.COMM_SELF) for _ in range(5)]
-    assert [record.number for record in records[:2]] == [0, 1]
-    assert records[2] is records[3] is records[4] and records[2].ranks == ()
+    assert [observer.number_of(MPI.COMM_SELF) for _ in range(5)] == [0, 1, 2, 2, 2]
+    assert [comm.number for comm in observer.comms] == [0, 1, 0] and observer.comms[2].ranks == ()
 
 
 @pytest.mark.parametrize("most, kept", [(100, 3), (2, 2)])
@@ -232,8 +232,8 @@ def test_gathered_records_are_cut(monkeypatch, most, kept):
     monkeypatch.setattr(module, "GATHERED", most)
     mine = rank_record(0, [(ALLREDUCE, number, number + 1.0) for number in range(3)], 1)
     [found] = gather_records(MPI.COMM_SELF, mine)
-    assert len(found.communicators[0].calls()) == kept
-    assert found.communicators[0].sums() == {0: CallSums(3, 3.0)}
+    assert len(found.communicators[0].calls) == kept
+    assert found.communicators[0].sums == [CallSums(3, 3.0)]
 
 
 def test_nobody_counts_unless_asked(monkeypatch):
@@ -244,7 +244,7 @@ def test_nobody_counts_unless_asked(monkeypatch):
 
 
 def test_of_one_communicator(monkeypatch):
-    monkeypatch.setattr(OBSERVER, "records", [])
+    forget_events()
     monkeypatch.setenv("HPCCOLL_PROFILE", "yes")
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_SELF).Dup())
     assert stats(comm, None, False).rows == ()
@@ -285,9 +285,7 @@ def test_a_file_is_written_however_the_program_ends(tmp_path, end):
 # What was done inside of calls, by the moments that were noted there
 def record_of(*moments, calls=((ALLREDUCE, 1.0, 2.0), (SCAN, 3.0, 4.0)), **plan):
     """A record of two calls in which there were moments: second, activity, phase, segment."""
-    record = rank_record(1, calls, size=3)
-    record.communicators[0].noted = noting(*moments, **plan)
-    return record
+    return rank_record(1, calls, size=3, phases=noting(*moments, **plan))
 
 
 def shown(record):
@@ -346,11 +344,11 @@ def test_who_only_sends_waits_for_those_it_sends_to():
     assert shown(record)[1][1] == "waiting for ranks 0, 2"
 
 
-def test_the_first_call_of_a_full_ring_may_have_lost_its_beginning(monkeypatch):
-    record = record_of(moment(1.8, Activity.WAITING), moment(3.1, Activity.COPYING))
-    assert len(shown(record)) == 4
-    monkeypatch.setattr(phases, "KEPT", 2)
-    assert shown(record) == [(0, "phase 0", 3.1, 4.0), (0, "copying", 3.1, 4.0)]
+def test_the_first_call_of_a_full_ring_may_have_lost_its_beginning():
+    found = moment(1.8, Activity.WAITING), moment(3.1, Activity.COPYING)
+    assert len(shown(record_of(*found))) == 4
+    assert shown(record_of(*found, whole=False)) == [
+        (0, "phase 0", 3.1, 4.0), (0, "copying", 3.1, 4.0)]
 
 
 def test_calls_may_be_noted_in_another_order():
@@ -445,7 +443,7 @@ def test_calls_belong_together_by_their_number():
     one = rank_record(0, [(ALLREDUCE, 1, 2), (BCAST, 3, 4), (ALLREDUCE, 5, 6)])
     two = rank_record(1, [(ALLREDUCE, 1, 2), (BCAST, 3, 4), (STARTED, 4.5, 4.6),
                           (ALLREDUCE, 5.5, 6)])
-    two.communicators[0].forget(3)
+    two = two._replace(communicators=(two.communicators[0].last(3),))
     [found] = join([two, one]).matched
     assert found.starts.tolist() == [[3, 5], [3, 5.5]]
     assert found.skews.tolist() == [0, 0.5]

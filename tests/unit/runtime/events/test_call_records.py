@@ -8,14 +8,14 @@ import pytest
 from hpccoll.runtime.events import call_records as module
 from hpccoll.runtime.events.call_log import (
     ALARM,
-    ENDS,
-    HASHES,
+    END,
     INSIDE,
     LOG_BYTES,
     NUMBER,
     REMEMBERED,
-    STARTS,
+    START,
     Log,
+    place_of,
 )
 
 
@@ -48,7 +48,7 @@ def test_a_call_is_noted_while_it_runs(noted, log):
     for number in range(1, 2 * REMEMBERED):
         assert call(1, b=number) == "result"
         assert seen[-1] == (number, number, (1,), {"b": number})
-        assert log.words[INSIDE] == 0 and log.words[HASHES + number % REMEMBERED] == 77
+        assert log.words[INSIDE] == 0 and log.call_hash(number) == 77
     assert log.call_hash(2 * REMEMBERED - 1) == 77
 
 
@@ -96,13 +96,14 @@ def test_calls_of_the_interpreter_are_noted(noted, log):
     begin, end = module.begins(log, 77, heard.append, False), module.ends(log)
     log.words[NUMBER] = 5
     for number in range(6, 6 + 2 * REMEMBERED):
-        place, before = number % REMEMBERED, log.words[STARTS + number % REMEMBERED]
-        log.words[ENDS + place] = 9
+        place = place_of(number)
+        before = log.words[place + START]
+        log.words[place + END] = 9
         begin()
         assert (log.words[NUMBER], log.call_hash(number)) == (number, 77) and not log.words[INSIDE]
-        assert log.words[STARTS + place] >= before and log.words[ENDS + place] == 0
+        assert log.words[place + START] >= before and not log.end_of(number)
         end()
-        assert log.words[ENDS + place]
+        assert log.end_of(number)
     assert not heard
     log.words[ALARM] = 1
     begin()

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import random
 import sys
 import threading
 import time
@@ -11,7 +10,6 @@ from array import array
 import numpy
 import pytest
 
-from hpccoll.arrays import half
 from hpccoll.arrays.kernels import UFUNCS, has_loop
 from hpccoll.config import Config
 from hpccoll.errors import ArgumentError
@@ -19,7 +17,6 @@ from hpccoll.runtime.execution import built, compiled
 from hpccoll.runtime.execution.compiled_plan import (
     BASES,
     OFFSET_BITS,
-    Form,
     Instruction,
     MessageOverlap,
 )
@@ -147,38 +144,6 @@ def test_a_reduction_needs_a_kernel():
         compiled_plan(code)
     with pytest.raises(TypeError, match="kernel"):
         compiled_plan(code, kernel="add")
-
-
-@pytest.mark.skipif(not half.BUILT, reason="the compiled kernels were not built")
-@pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_chains_of_16_bit_floats_are_rounded_once(name):
-    """input[0] + input[1], held; + input[2], held and rounded; input[0] - that, rounded."""
-    dtype = numpy.dtype(name) if name == "float16" else numpy.dtype(
-        pytest.importorskip("ml_dtypes").bfloat16)
-    count = 5
-    size = 2 * count
-    terms = (numpy.random.default_rng(1).standard_normal(3 * count)).astype(dtype)
-    first, second, third = terms.astype("f4").reshape(3, count)
-    sink, kernel = numpy.zeros(2 * count, dtype), half.compiled_ufunc(numpy.add, dtype)
-    steps = words(
-        (Instruction.REDUCE, 0, Form.HELD, OUTPUT, INPUT, INPUT + size, count),
-        (Instruction.REDUCE, 0, Form.LEFT | Form.HELD | Form.ROUNDED, OUTPUT, OUTPUT,
-         INPUT + 2 * size, count),
-        (Instruction.REDUCE, 0, Form.RIGHT, OUTPUT + size, INPUT, OUTPUT, count),
-        (Instruction.END, 0))
-    held = numpy.zeros(count, "f4")
-    made = compiled_plan(steps, kernel=kernel, sizes=(6 * count, 4 * count), accumulator=held)
-    made.run(*addresses(terms.view("u2"), sink.view("u2")))
-    total = first + second + third
-    assert (sink == numpy.concatenate([total.astype(dtype),
-                                       (first + total).astype(dtype)])).all()
-    assert (held == total).all()
-    with pytest.raises(ValueError, match="accumulator"):
-        compiled_plan(steps, kernel=kernel, sizes=(6 * count, 4 * count), accumulator=held[:-1])
-    with pytest.raises(ValueError, match="accumulator"):
-        compiled_plan(words((Instruction.REDUCE, 0, 16, OUTPUT, INPUT, INPUT, 1),
-                            (Instruction.END, 0)),
-                      kernel=kernel, accumulator=held)
 
 
 def test_half_an_instruction():
@@ -325,42 +290,6 @@ def test_a_message_of_another_size_lies_elsewhere():
     take = compiled_plan(words((Instruction.TAKE, 0, 0, OUTPUT, 64), (Instruction.TAKEN, 0, 0),
                                (Instruction.END, 0)), [wire.side(True)])
     assert take.begin(*addresses(memory, memory)).advance() == _executor.ELSEWHERE
-
-
-@pytest.mark.parametrize("spins", [True, False])
-def test_threads_on_both_sides_of_channels(spins):
-    """Every message arrives, in order and whole, whoever is faster."""
-    wires, turns = (Wire(), Wire()), 3000
-    failures = []
-
-    def rank(number):
-        def wait(run):
-            while run.advance(100) != _executor.DONE:
-                if failures:
-                    raise TimeoutError
-
-        numbers = random.Random(number)
-        mine = compiled_plan(exchange(64, number),
-                             [wires[number].side(False), wires[1 - number].side(True)], waiter=wait,
-                             yields=not spins)
-        source, sink = numpy.zeros(8), numpy.zeros(8)
-        try:
-            for turn in range(turns):
-                source[:] = turn + number
-                mine.run(*addresses(source, sink))
-                assert (sink == turn + 1 - number).all()
-                if not numbers.randrange(200):
-                    sys.stdout.flush()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert [side.sent + side.received for wire in wires for side in wire.sides] == [turns] * 4
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there are no futexes")

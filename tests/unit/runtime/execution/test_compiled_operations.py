@@ -155,10 +155,7 @@ def test_who_waits_for_its_turn_sees_those_before_it_move():
 
 @pytest.mark.parametrize("threaded", [False, True], ids=["calls", "thread"])
 def test_after_a_failure_nobody_begins(undisturbed, threaded):
-    """Other ranks would take the next one's messages for those that are missing of the failed.
-
-    The next one ends with an error, once the guard has the one that says why.
-    """
+    """Other ranks would take the next one's messages for those that are missing of the failed."""
     two = Two()
     here = two.begins(0, two.queue, threaded)
     failing, next_one = (begin(here, numpy.ones(8), numpy.zeros(8)) for _ in range(2))

@@ -74,13 +74,13 @@ def test_moments_are_noted_beside_the_program(collective, name):
     for program, itemsize, _ in programs(collective, name, (2, 3, 5)):
         plain = encode(program, itemsize, PLACES)
         code = encode_segments((Segment(program, 0),), 1, itemsize, PLACES,
-                               noting=PhaseRecorder(None, 7))
+                               noting=PhaseRecorder(7))
         assert decode(code, itemsize) == normal_form(program.phases)
         kept, now = [], None
         for step in code.steps():
             if step[0] == Instruction.NOTE:
                 assert step[2] >> PLAN_BITS == 7 and step[3] >> PHASE_BITS == step[1]
-                now = PhaseRecorder.activity(step[3])
+                now = Activity(step[3] & (1 << PHASE_BITS) - 1)
                 assert now.name.lower() in as_text(code)
                 continue
             assert step[0] == Instruction.END or now in doing[step[0]]

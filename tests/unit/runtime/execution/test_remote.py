@@ -13,7 +13,7 @@ if not compiled.BUILT:
 
 from unit.runtime.execution.test_compiled import addresses, compiled_plan, words
 
-from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
+from hpccoll.errors import BrokenCommunicatorError
 from hpccoll.ir.collectives import IN, TMP
 from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase
 from hpccoll.runtime.bounded import BoundedDict
@@ -71,7 +71,7 @@ class Scene:
     def __init__(self, comm, code=TWICE, hears=lambda: None):
         self.context = SimpleNamespace(
             remote=MpiEndpoint(comm), endpoint=SimpleNamespace(rank=0), timeouts=(0.05, 100),
-            abandoned=[], moments=None,
+            abandoned=[], phases=None,
             limits=SimpleNamespace(spins=5), place=SimpleNamespace(fabric=False),
             guard=SimpleNamespace(on_alarm=hears),
             seen=BoundedDict(100), batches=BoundedDict(100, RunBatches.free), fail=self.fail)
@@ -135,29 +135,6 @@ def test_nothing_starts_where_a_rank_has_given_up(comm):
         scene.run(numpy.ones(8), numpy.zeros(8))
     assert not scene.context.seen.entries and not scene.context.abandoned
     assert [type(error) for error in scene.failed] == [BrokenCommunicatorError]
-
-
-def test_a_wait_in_vain(comm):
-    """It names the rank; what is under way is kept with its memory, and never started again."""
-    scene = Scene(comm, words(
-        (Instruction.POST, 0, 1, SCRATCH, 64), (Instruction.START, 0, 0),
-        (Instruction.AWAIT, 0, 0), (Instruction.END, 0)))
-    source, sink = numpy.ones(8), numpy.zeros(8)
-    send = comm.Isend([source, MPI.BYTE], 0, scene.context.remote.tags.of(9 << 32))
-    scene.run(source, sink)
-    send.Wait()
-    with pytest.raises(CollectiveTimeout) as caught:
-        scene.run(source, sink)  # whose memory comes again
-    assert caught.value.peers == (0,) and not kinds(scene)
-    (run, batches), = scene.context.abandoned
-    assert run.at == 2 and run.input == addresses(source)[0]
-    assert {type(batch) for batch in batches.batches} == {PersistentBatch}
-    assert batches is not scene.far.batches_for(run)
-    comm.Send([source, MPI.BYTE], 0, scene.context.remote.tags.of(9 << 32))
-    while not batches.batches[0].test():
-        pass
-    batches.free()
-    scene.context.batches.clear()
 
 
 @pytest.mark.parametrize("kind", [SingleBatch, PersistentBatch])

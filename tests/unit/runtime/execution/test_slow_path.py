@@ -28,7 +28,7 @@ def made(monkeypatch):
 
     def make(tag):
         call = SimpleNamespace(op=None, datatype=None, source=None, sink=None)
-        context = SimpleNamespace(endpoint=None, timeouts=(1, 1), moments=None)
+        context = SimpleNamespace(endpoint=None, timeouts=(1, 1), phases=None)
         code = SimpleNamespace(phase=lambda at: at // 4)
         return PlanWaits(context, call, SimpleNamespace(call_hash=0), code, [], (None, None), tag)
 

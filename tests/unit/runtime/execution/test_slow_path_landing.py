@@ -1,8 +1,5 @@
 """Messages that MPI carries to a compiled plan, here from this process to itself: where they land,
-and when.
-
-Their sender has no cells for them, and its memory cannot be read.
-"""
+and when."""
 
 import gc
 from types import SimpleNamespace
@@ -52,7 +49,7 @@ class Scene:
                 rank=0, size=1, offers=NOTHING, remote=MpiEndpoint(comm), on_alarm=None,
                 node=SimpleNamespace(local={0: 0}, on_device=lambda where: False),
                 direct=lambda peers, tag: False),
-            timeouts=Timeouts(0.02, 100), abandoned=[], moments=None,
+            timeouts=Timeouts(0.02, 100), abandoned=[], phases=None,
             fail=lambda error, *details: error)
         phase = Phase((), (Message("recv", 0, Extent(OUT, 0, NBYTES)),), ())
         plan = Plan(SimpleNamespace(title="a test"), (Segment(LoweredProgram((phase,), 0, 0), 0),),

@@ -6,7 +6,6 @@ from hpccoll.algorithms import schedule
 from hpccoll.calls import layouts
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, OUT, block_counts
-from hpccoll.ir.extents import Extent, pack_extents
 from hpccoll.ir.lowering import segments
 from hpccoll.proof.cases import cases, lower_all
 from hpccoll.runtime.planning import plan
@@ -53,16 +52,6 @@ def test_segments_are_evened_out_where_everyone_knows_the_longest(longest, items
     assert plan.segment_elements(itemsize, longest, nbytes, shared) == expected
 
 
-def test_vectors():
-    made = schedule("allreduce", "ring", 3)
-    layout, longest = layouts.vector_layout(made, 0, 7, False, (10, 20))
-    assert layout.places == {IN: pack_extents(IN, [3, 2, 2], base=10),
-                             OUT: pack_extents(OUT, [3, 2, 2], base=20)}
-    assert longest == 3 and [layout.scratch(key) for key in range(3)] == [3, 2, 2]
-    shared, _ = layouts.vector_layout(made, 0, 7, True, (20, 20))
-    assert shared.places[IN] == shared.places[OUT]
-
-
 @pytest.mark.parametrize("name, rank, in_place, expected", [
     ("allgather", 1, False, {OUT: [9, 4, 0], IN: [5]}),
     ("allgather", 1, True, {OUT: [9, 4, 0], IN: [4]}),
@@ -77,22 +66,6 @@ def test_blocks_at_displacements(name, rank, in_place, expected):
                                         [9, 4, 0], 0, 5)
     assert {b: [e.offset for e in places] for b, places in layout.places.items()} == expected
     assert longest == 4
-
-
-def test_blocks_packed():
-    made = schedule("reduce_scatter", "ring", 3)
-    layout, _ = layouts.block_layout(made, 1, [2, 3, 4], False, None, 6, 1)
-    assert layout.places == {IN: pack_extents(IN, [2, 3, 4], base=6), OUT: [Extent(OUT, 1, 3)]}
-    shared, _ = layouts.block_layout(made, 1, [2, 3, 4], True, None, 6, 6)
-    assert shared.places == {IN: pack_extents(OUT, [2, 3, 4], base=6), OUT: [Extent(OUT, 6, 3)]}
-
-
-def test_pairs():
-    made = schedule("alltoall", "pairwise", 2)
-    layout, longest = layouts.pair_layout(made, 0, [1, 2], [1, 3], [4, 0], [0, 3])
-    assert layout.places == {IN: [Extent(IN, 4, 1), Extent(IN, 0, 2)],
-                             OUT: [Extent(OUT, 0, 1), Extent(OUT, 3, 3)]}
-    assert longest == 3
 
 
 def test_scratch_for_pairs_is_sized_like_the_block_that_it_is_for():

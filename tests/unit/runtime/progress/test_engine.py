@@ -28,11 +28,7 @@ class Steps(PendingOperation):
 
 
 def interrupted(call, number, counts):
-    """Call something; Ctrl-C comes at the call or return of that number, of those that count.
-
-    Tells whether there were so many. A signal's exception is raised there, too: behind a call of
-    machine code, or where a function of Python's begins.
-    """
+    """Call something; Ctrl-C comes at the call or return of that number, of those that count."""
     left = itertools.count(number, -1)
 
     def interrupt(frame, event, function):

@@ -4,7 +4,7 @@ import numpy
 import pytest
 from mpi4py import MPI
 
-from hpccoll.errors import ArgumentError, MessageSizeError
+from hpccoll.errors import MessageSizeError
 from support.threads import run_ranks
 
 
@@ -38,62 +38,6 @@ def test_tags_choose_and_order_is_kept():
     assert rest == [(1, 1, 0), (1, 1, 1), (2, 1, 0), (2, 1, 1), (2, 2, 0), (2, 2, 1)]
 
 
-def test_a_probe_tells_size_and_leaves_the_message():
-    def function(comm):
-        if comm.rank == 0:
-            comm.Send(numpy.arange(3), 1, 7)
-            return None
-        status = MPI.Status()
-        assert comm.Probe(MPI.ANY_SOURCE, MPI.ANY_TAG, status)
-        out = numpy.empty(status.Get_count(MPI.INT64_T), "i8")
-        request = comm.Irecv(out, status.source, status.tag)
-        assert request.Test()
-        return out.tolist()
-
-    assert run_ranks(2, function)[1] == [0, 1, 2]
-
-
-def test_a_send_is_read_when_its_receiver_is_there():
-    def function(comm):
-        if comm.rank == 0:
-            data = numpy.zeros(1)
-            request = comm.Isend(data, 1)
-            assert not request.Test()
-            data[0] = 1
-            comm.Barrier()
-            request.Wait()
-            return None
-        comm.Barrier()
-        out = numpy.empty(1)
-        comm.Recv(out, 0)
-        return float(out[0])
-
-    assert run_ranks(2, function)[1] == 1
-
-
-def test_part_of_a_buffer_travels():
-    def function(comm):
-        array = numpy.arange(6.0) * (comm.rank + 1)
-        request = comm.Isend([array, (2, 1), MPI.DOUBLE], comm.rank)
-        out = numpy.zeros(6)
-        comm.Recv([out, (2, 4), MPI.DOUBLE], comm.rank)
-        request.Wait()
-        assert comm.sent_bytes == 0
-        return out.tolist()
-
-    assert run_ranks(1, function) == [[0, 0, 0, 0, 1, 2]]
-
-
-def test_nobody_is_a_neighbour_too():
-    def function(comm):
-        out, status = numpy.ones(2), MPI.Status()
-        comm.Send(out, MPI.PROC_NULL)
-        comm.Recv(out, MPI.PROC_NULL, status=status)
-        return out.tolist(), status.source, status.Get_count(MPI.DOUBLE), comm.sent_bytes
-
-    assert run_ranks(1, function) == [([1, 1], MPI.PROC_NULL, 0, 0)]
-
-
 def test_a_message_that_is_too_long_is_an_error_of_its_receiver():
     def function(comm):
         if comm.rank == 0:
@@ -101,27 +45,5 @@ def test_a_message_that_is_too_long_is_an_error_of_its_receiver():
         else:
             with pytest.raises(MessageSizeError, match="24 bytes.*rank 0.*16 bytes"):
                 comm.Recv(numpy.zeros(2))
-
-    run_ranks(2, function)
-
-
-def test_messages_of_communicators_do_not_mix():
-    def function(comm):
-        other = comm.Dup()
-        sent = other.isend("other", 1 - comm.rank), comm.isend("first", 1 - comm.rank)
-        got = comm.recv(), other.recv()
-        for request in sent:
-            request.wait()
-        return got
-
-    assert run_ranks(2, function) == [("first", "other")] * 2
-
-
-def test_ranks_that_do_not_exist():
-    def function(comm):
-        with pytest.raises(ArgumentError, match="2.*rank"):
-            comm.isend(1, 2)
-        with pytest.raises(ArgumentError, match="3.*rank"):
-            comm.irecv(source=3)
 
     run_ranks(2, function)

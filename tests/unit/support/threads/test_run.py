@@ -1,20 +1,12 @@
 """Worlds of threads end: with results, with the first failure, or when the time is up."""
 
-import threading
 import time
 
 import numpy
 import pytest
 from mpi4py import MPI
 
-from hpccoll.errors import ArgumentError
 from support.threads import Interrupted, run_ranks
-
-
-def test_results_come_by_rank():
-    assert run_ranks(5, lambda comm: (comm.Get_rank(), comm.Get_size())) == [
-        (rank, 5) for rank in range(5)]
-
 
 WAITS = {
     "collective": lambda comm: comm.Allreduce(MPI.IN_PLACE, numpy.zeros(1)),
@@ -64,27 +56,3 @@ def test_a_wait_that_never_ends_is_named_when_the_time_is_up():
     assert str(caught.value) == (
         "no end after 0.2 s: rank 0 waits for a receive from rank 1, tag 4; "
         "rank 1 waits for barrier, call 1 of its communicator")
-
-
-def test_a_rank_that_computes_for_ever_is_left_behind(monkeypatch):
-    monkeypatch.setattr("support.threads.run.GRACE", 0.05)
-    stop = threading.Event()
-    with pytest.raises(TimeoutError, match="rank 1"):
-        run_ranks(2, lambda comm: stop.wait(10) if comm.rank else None, timeout=0.1)
-    stop.set()
-
-
-def test_an_error_that_the_function_handles_is_none():
-    def function(comm):
-        with pytest.raises(ZeroDivisionError):
-            comm.rank // 0
-        return comm.allreduce(1)
-
-    assert run_ranks(3, function) == [3] * 3
-
-
-def test_unknown_promises_and_layouts():
-    with pytest.raises(ArgumentError, match="determinism"):
-        run_ranks(2, lambda comm: None, determinism="day")
-    with pytest.raises(ArgumentError, match="4 ranks.*2"):
-        run_ranks(2, lambda comm: None, layout="2x2")

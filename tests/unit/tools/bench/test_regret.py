@@ -1,8 +1,5 @@
 """How near ``auto`` comes to the best candidate."""
 
-import io
-import json
-from contextlib import nullcontext
 
 import numpy
 import pytest
@@ -10,10 +7,9 @@ import pytest
 pytest.importorskip("click")
 pytest.importorskip("rich")
 
-from rich.console import Console
-from unit.bench_results import result, written
+from unit.bench_results import result
 
-from hpccoll.tools.bench import formats, regret, report
+from hpccoll.tools.bench import regret
 
 
 def auto(serves, microseconds, **changes):
@@ -75,23 +71,3 @@ def test_the_best_is_found_and_timed_by_different_iterations():
 def test_what_is_no_point(group):
     assert regret.regret_of(group) is None
     assert regret.summary([group], 0.1) is None and regret.lines([group], 0.1) == []
-
-
-def test_points_that_were_missed_are_named():
-    groups = [[auto("ring", [2] * 4, nbytes=nbytes), result("ring", [2] * 4, nbytes=nbytes),
-               result("native", [native] * 4, nbytes=nbytes)]
-              for nbytes, native in ((8, 1), (16, 1.9), (32, 3))]
-    found = regret.summary(groups, 0.1)
-    assert (found["points"], found["within"], len(found["missed"])) == (3, 2, 1)
-    assert found["missed"][0]["nbytes"] == 8 and found["missed"][0]["ratio"] == pytest.approx(2)
-    assert (found["same"], found["same_within"]) == (3, 3)
-    said = ["auto within 10 % of the best candidate at 2 of 3 points",
-            "noise: the same algorithm, as auto and by name, agreed within that at 3 of 3 points",
-            "exception: allreduce, 8 bytes: auto (ring) takes 2.00 times as long as native"]
-    assert regret.lines(groups, 0.1) == said
-    output, record = io.StringIO(), io.StringIO()
-    written(report.TableReport(Console(file=output, width=200)), groups)
-    assert all(f"# {line}\n" in output.getvalue() for line in said)
-    written(formats.Json(lambda: nullcontext(record), {}, 1.5), groups)
-    assert json.loads(record.getvalue())["auto"] == {
-        "tolerance": 1.5, "points": 3, "within": 3, "same": 3, "same_within": 3, "missed": []}

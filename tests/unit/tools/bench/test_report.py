@@ -18,14 +18,7 @@ from hpccoll.cli import main
 from hpccoll.explain import plotting
 from hpccoll.measure import results
 from hpccoll.measure.cases import make
-from hpccoll.tools.bench import (
-    comparison_result,
-    formats,
-    plot,
-    records,
-    report,
-    torch_groups,
-)
+from hpccoll.tools.bench import comparison_result, formats, plot, records, report, torch_groups
 
 # The table that people read
 pytest.importorskip("click")
@@ -60,34 +53,6 @@ def told(made, environment, groups, interrupted=False):
     return made.console.file.getvalue()
 
 
-@pytest.mark.parametrize("width", [80, 100, 140])
-@pytest.mark.parametrize("name", ["allreduce/mpich-4.json", "others/openmpi-2.json",
-                                  "peers/mpich-2.json"])
-def test_recorded_results_fit(name, width):
-    environment, groups = recorded(name)
-    output = io.StringIO()
-    text = told(report.SizeTable(Console(file=output, width=width)), environment, groups)
-    lines = [line for line in text.splitlines() if "=" not in line]  # a variable is not broken
-    assert max(map(len, lines)) <= width
-    rows = [line for line in text.splitlines() if not line.startswith("#")]
-    collectives = len({group[0].collective for group in groups})
-    assert len(rows) == len(groups) + collectives  # a line a size, and heads
-    assert "recursive_doubling" in text and "wrong elements: 0" in text
-
-
-@pytest.mark.parametrize("shared, words", [(True, "CPU, which share a cache"),
-                                           (False, "CPU, which share no cache"), (None, "CPU")])
-def test_the_head_says_whether_two_ranks_share_a_cache(shared, words):
-    assert report.header(ENVIRONMENT | {"shared_cache": shared})[1].endswith(words)
-
-
-def test_the_head_says_that_an_installed_hpccoll_is_hidden():
-    assert not any("hides" in line for line in report.header(ENVIRONMENT | {"hides": ""}))
-    line, = [line for line in report.header(ENVIRONMENT | {"hides": "/env/hpccoll"})
-             if "hides" in line]
-    assert "/env/hpccoll" in line and "pip install -e" in line
-
-
 def test_constants_stand_in_the_head_and_sizes_have_units():
     environment, groups = recorded("allreduce/mpich-4.json")
     text = told(report.SizeTable(Console(file=io.StringIO(), width=100)), environment, groups)
@@ -109,26 +74,8 @@ def test_the_star_stands_beside_the_ratios_that_decide():
     assert "the ratio in the middle three of five parts" in " ".join(text.replace("#", "").split())
 
 
-@pytest.mark.parametrize("width", [80, 100, 140])
-def test_what_the_user_names_has_a_column(width):
-    """Even where two others are faster, and the terminal is narrow."""
-    mine, theirs = "/home/me/mesh.py:MESH:x=2", "pat"
-    group = [result("native", [8]), result("auto", [2], serves="ring"), result("ring", [3]),
-             result(mine, [4]), result(theirs, [5], wrong=1)]
-    made = report.SizeTable(Console(file=io.StringIO(), width=width), [mine, theirs])
-    text = told(made, ENVIRONMENT, [group])
-    head, row = (re.split(" {2,}", line.strip("* ")) for line in text.splitlines()
-                 if line.strip("* ").startswith(("size", "1 KiB")))
-    cells = dict(zip(head, row))
-    assert cells["mesh.py:MESH"] == "4 us" and "/home/me" not in text.split("medians")[1]
-    assert cells.get("pat") == "wrong" or re.search("--full also shows: .*pat", text)
-    assert max(len(line) for line in text.splitlines() if line[0] != "#") <= width
-    full = told(report.TableReport(Console(file=io.StringIO(), width=200)), ENVIRONMENT, [group])
-    assert "| mesh.py:MESH:x=2 " in full and "/home/me" not in full
-
-
 def test_a_node_is_accepted_by_its_bus_bandwidth():
-    """1 KiB in 2 us and in 1 us on the ranks of a result: the best size counts, of auto."""
+    """1 KiB in 2 us and in 1 us: the best size counts, of auto."""
     groups = [[result("native", [1]), result("auto", [2], serves="ring")],
               [result("native", [4]), result("auto", [1], serves="ring")]]
     rate = groups[1][1].bus_bandwidth(groups[1][1].median)
@@ -137,32 +84,6 @@ def test_a_node_is_accepted_by_its_bus_bandwidth():
         assert found is passed and ("pass" in text) is passed and "at 1 KiB" in text
     table = told(report.SizeTable(Console(file=io.StringIO(), width=80)), ENVIRONMENT, groups)
     assert f"  {rate / 1e9:.3g}  " in table and "bus bandwidth, as of nccl-tests" in table
-
-
-def test_what_is_empty_has_no_column():
-    one = [[result("native", [4]), result("ring", [2]), result("pat", [3])]]
-    made = report.SizeTable(Console(file=io.StringIO(), width=100))
-    text = told(made, ENVIRONMENT, one)
-    assert "limit" not in text and "auto" not in text
-    assert re.search(r"fastest .*which +best other", text)
-    assert re.search(r"1 KiB .* ring .* pat ", text)
-    alone = told(report.SizeTable(Console(file=io.StringIO(), width=100)), ENVIRONMENT,
-                 [[result("ring", [2])]])
-    assert "ratio" not in alone and "best other" not in alone
-
-
-def test_the_best_other_is_not_what_ran_and_names_are_whole():
-    auto = result("auto", [2])._replace(serves="recursive_multiplying")
-    group = [result("native", [4]), auto, result("recursive_multiplying", [1.5]),
-             result("pat", [3])]
-    for width, there in ((80, False), (100, True)):
-        text = told(report.SizeTable(Console(file=io.StringIO(), width=width)), ENVIRONMENT,
-                    [group])
-        assert " recursive_multiplying" in text and ("best other" in text) is there
-        assert re.search(r"recursive_multiplying +pat +1\.33$", text, re.MULTILINE) or not there
-    alone = told(report.SizeTable(Console(file=io.StringIO(), width=100)), ENVIRONMENT,
-                 [group[:3], group[:3]])
-    assert alone.count("recursive_multiplying") == 2  # what ran, and nothing else was measured
 
 
 def test_candidates_that_cannot_serve_are_named_once_and_wrong_results_in_full():
@@ -174,41 +95,6 @@ def test_candidates_that_cannot_serve_are_named_once_and_wrong_results_in_full()
     assert text.count("census is omitted: a reason") == 1
     assert "WRONG: allreduce ring (ring), 1 KiB: 3 wrong" in text and "interrupted" in text
     assert "UCX_TLS=sm" in text and "MPICH 5.0.2" in text and "\x1b" not in text
-
-
-def test_the_full_table_is_aligned():
-    output = io.StringIO()
-    groups = [[result("native", [4], limit_seconds=2e-6), result("ring", [2e5], wrong=3)],
-              [result("native", [123456.7], nbytes=1 << 30), result("ring", [5e5], nbytes=1 << 30)]]
-    written(report.TableReport(Console(file=output, width=200)), groups, interrupted=True)
-    lines = output.getvalue().splitlines()
-    rows = [line for line in lines if not line.startswith("#")]
-    head, = [line for line in lines if "candidate  " in line]
-    assert len({len(line) for line in (head, *rows)}) == 1
-    assert len({line.index("|") for line in (head, *rows)}) == 1
-    assert rows[1].split("|")[0].strip() == ""
-    assert "1 GiB" in rows[2]
-    text = output.getvalue()
-    assert "\x1b" not in text
-    assert text.count("census is omitted: a reason") == 1
-    assert "WRONG: allreduce ring" in text and "interrupted" in text
-    assert "UCX_TLS=sm" in text and "MPICH 5.0.2" in text
-    # Time and ratio are of medians.
-    middle = told(report.TableReport(Console(file=io.StringIO(), width=200)), ENVIRONMENT,
-                  [[result("native", [4, 4, 100]), result("ring", [2, 2, 2])]])
-    assert re.search(r"ring +2\.00 +2\.00", middle)
-
-
-@pytest.mark.parametrize("kind", [report.SizeTable, report.TableReport])
-def test_colours_show_on_terminals(kind):
-    output = io.StringIO()
-    console = Console(file=output, force_terminal=True, color_system="standard", highlight=False,
-                      _environ={}, width=100)
-    written(kind(console), [[result("native", [4]), result("ring", [2])],
-                            [result("native", [4]), result("ring", [8])]])
-    text = output.getvalue()
-    assert re.search(r"\x1b\[32m.*2\.00.*\x1b", text)
-    assert re.search(r"\x1b\[31m.*0\.50.*\x1b", text)
 
 
 # What programs read: OSU's lines, CSV, JSON
@@ -292,39 +178,6 @@ def test_picture(tmp_path):
         plotting.check(str(tmp_path / name))
         plot.draw(drawn, ENVIRONMENT, str(tmp_path / name))
         assert (tmp_path / name).stat().st_size > 5000
-
-
-@pytest.mark.parametrize("names, sizes, said", [
-    (("native", "ring"), 2, "shaded: how much a candidate varied during the run; "),
-    (("native", "auto", "ring", "rails", "pat"), 2, "shaded: how much auto varied during the run"),
-    (("native", "ring", "rails", "pat", "rabenseifner"), 2, None),
-    (("native", "ring"), 1, None)])
-def test_shades_are_named_where_there_are_some(tmp_path, monkeypatch, names, sizes, said):
-    pytest.importorskip("matplotlib")
-    groups = [[result(name, [4, 5, 6, 7, 8, 9], nbytes=8 << n) for name in names]
-              for n in range(sizes)]
-    drawn = []
-    monkeypatch.setattr(plot, "save", lambda figure, path: drawn.append(figure))
-    plot.draw(groups, ENVIRONMENT, str(tmp_path / "one.png"))
-    texts = " ".join(text.get_text() for text in drawn[0].texts)
-    assert said in texts if said else "shaded" not in texts
-    assert bool(said) == any(panel.collections for panel in drawn[0].axes)
-
-
-@pytest.mark.parametrize("limited", [True, False])
-def test_the_memory_limit_is_named_in_the_legend_where_there_is_one(monkeypatch, limited):
-    """A name beside the line would lie on curves, or be cut off at the edge."""
-    groups = [[result(name, [late * 2 ** n], nbytes=1 << n,
-                      limit_seconds=2 ** n / 2e10 if limited and n > 20 else None)
-               for name, late in (("native", 2), ("auto", 1))] for n in range(3, 25, 2)]
-    drawn = []
-    monkeypatch.setattr(plot, "save", lambda figure, path: drawn.append(figure))
-    plot.draw(groups, ENVIRONMENT, "one.png")
-    legend, = drawn[0].legends
-    named = [text.get_text() for text in legend.get_texts()]
-    assert named == ["auto", "native", *["memory limit"] * limited]
-    limits = [line for line in drawn[0].axes[1].get_lines() if line.get_label() == "memory limit"]
-    assert len(limits) == limited and not drawn[0].axes[1].texts
 
 
 # PyTorch's process groups as candidates

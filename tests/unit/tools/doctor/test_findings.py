@@ -316,3 +316,11 @@ def test_helpers_that_mpiexec_starts_by_srun_are_no_ranks():
                 slurm={"SLURM_NTASKS": "1", "SLURMD_NODENAME": "n0"}, node=0, layout="4",
                 host="n0", processors={0: (0,), 1: (1,), 2: (2,), 3: (3,)})
     assert not [each for each in bad(facts) if each.topic == "world"]
+
+
+def test_a_tuning_table_is_named_with_times_or_without():
+    found = [each for each in examine(job(table="/site/tuning.json")) if each.topic == "tuning"]
+    assert [(each.level, each.what) for each in found] == [
+        (OK, "/site/tuning.json has times of such a job")]
+    [found] = bad(job(untimed="t.json is not used: it has no measurements for 4 ranks"))
+    assert (found.level, found.topic) == (NOTE, "tuning") and "tune" in found.remedy

@@ -99,30 +99,6 @@ def test_words_of_horovod():
             How.of(*wrong)
 
 
-@pytest.mark.parametrize("op", begin.OPS)
-def test_derivatives_go_through_sums(op):
-    if op in ("average", "sum"):
-        How(op).check_derivative()
-    else:
-        with pytest.raises(ArgumentError, match=op):
-            How(op).check_derivative()
-
-
-@pytest.mark.parametrize("dtype, wanted", [(torch.int32, [-3, 2]), (torch.float32, [-3.5, 2.5])])
-def test_means(dtype, wanted):
-    numbers = torch.tensor([-7, 5], dtype=dtype)
-    assert begin.rescale(numbers, How(), 2) is numbers
-    assert numbers.tolist() == wanted
-
-
-@pytest.mark.parametrize("dtype, wanted", [(torch.int32, [-3, 2]), (torch.float64, [-3.5, 2.5]),
-                                           (torch.complex64, [-3.5, 2.5])])
-def test_factors(dtype, wanted):
-    numbers = torch.tensor([-7, 5], dtype=dtype)
-    assert begin.scale(numbers, 0.5).tolist() == wanted
-    assert begin.rescale(torch.tensor([3.0]), How("sum", 9, 2), 5).tolist() == [6.0]
-
-
 def test_a_sparse_tensor_is_refused_before_anything_begins():
     with pytest.raises(ArgumentError, match="sparse_allreduce_async"):
         begin.reduce(torch.ones(2).to_sparse(), None, How(), None)

@@ -78,20 +78,6 @@ def test_an_error_that_cannot_be_copied_does_not_grow():
     assert len(set(seen)) == 1
 
 
-def test_futures_before_and_after_the_end():
-    tensor = torch.ones(2)
-    one = pending(tensors=[tensor])
-    early = one.get_future()
-    assert not early.done() and one.get_future() is early
-    thread = threading.Thread(target=lambda: one.do()())
-    thread.start()
-    assert early.wait()[0] is tensor
-    thread.join()
-    late = pending(tensors=[tensor])
-    late.do()()
-    assert late.get_future().wait()[0] is tensor
-
-
 def test_the_time_of_a_group_is_up_once():
     one, told = pending(), []
     one.give_up, one.seconds = told.append, 0.01

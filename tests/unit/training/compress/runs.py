@@ -29,16 +29,7 @@ RANKS = [1, 2, 3, 5, 7, 8]
 
 
 class Ran(NamedTuple):
-    """What one rank saw of some steps.
-
-    Attributes:
-        outs: result of every step.
-        given: sum of what it gave; with momentum, of the velocities.
-        residual: what it holds back at the end.
-        sent: bytes sent in every step.
-        expected: of the reduction's own closed form, for every step.
-        reduction: itself.
-    """
+    """What one rank saw of some steps."""
 
     outs: list
     given: numpy.ndarray
@@ -67,12 +58,7 @@ def drifting(rank, step, count):
 
 def run(form, size, count, steps, inputs=drifting, dtype="f8", shapes=None, state=None,
         reduction=None):
-    """Make steps on ranks; a list of :class:`Ran`, by rank.
-
-    Args:
-        state: loaded first; a list, by rank.
-        reduction: function that makes one instead of the scheme's ``start``.
-    """
+    """Make steps on ranks; a list of :class:`Ran`, by rank."""
     scheme = compress.parse(form)
     shapes = shapes_of(count) if shapes is None else shapes
 

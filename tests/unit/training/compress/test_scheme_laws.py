@@ -7,7 +7,6 @@ from unit.training.compress.runs import FEEDBACK, FORMS, RANKS, SELECTING, drift
 from hpccoll.errors import ArgumentError, NonFiniteError
 from hpccoll.training import compress
 from hpccoll.training.compress import states
-from hpccoll.training.compress.two_phase import Int8, OneBit
 from support.threads import run_ranks
 
 # What every scheme owes: the conservation law, the same bits on all ranks, its wire bytes
@@ -178,11 +177,6 @@ CARRYING = [one for one in FORMS if compress.parse(one).carries_nan]
 def test_every_scheme_either_keeps_or_carries():
     assert {*CARRYING, *FEEDBACK} == set(FORMS)
     assert not {*CARRYING} & {*FEEDBACK}
-
-
-def copied(mine):
-    return {name: one.copy() if hasattr(one, "copy") else one
-            for name, one in mine.state().items()}
 
 
 @pytest.mark.slow(every=10)
@@ -361,47 +355,6 @@ def test_states_of_other_lengths_are_refused(form):
             compress.parse(form).start(comm, [(5,)]).load({"error": numpy.zeros(4)})
 
     run_ranks(1, work)
-
-
-def test_states_are_copies():
-    def work(comm):
-        mine = compress.parse("topk:density=0.1").start(comm, [(50,)])
-        compress.finish(mine.reduce(drifting(0, 0, 50)))
-        kept = mine.state()
-        mine.vectors["error"][:] = 7
-        assert not (kept["error"] == 7).all()
-        mine.load(kept)
-        kept["error"][:] = 8
-        assert not (mine.vectors["error"] == 8).all()
-
-    run_ranks(1, work)
-
-
-def test_other_types_take_a_state_over():
-    kept = states_of("onebit", 2, 3)
-    ran = run("onebit", 2, COUNT, 1, state=kept, dtype="f4")
-    assert all(one.reduction.vectors["error"].dtype == "f4" for one in ran)
-
-
-# Two phases: how long blocks are, who owns what, and the bounds of rounded codes
-@pytest.mark.parametrize("size", RANKS)
-def test_owners_share_all_elements(size):
-    for form in ("onebit", "int8", "dithering:block=64"):
-        for count in (1, size - 1 or 2, size + 1, 31, 32, 33, 10_007):
-            def owned(comm):
-                mine = compress.parse(form).start(comm, [(count,)])
-                return mine.owned, mine.block
-            found = run_ranks(size, owned)
-            assert [place for one, _ in found for place in range(count)[one]] == [*range(count)]
-            lengths = [one.stop - one.start for one, _ in found]
-            assert max(lengths) - min(lengths) <= 2 * found[0][1]
-
-
-def test_no_block_is_longer_than_a_share():
-    assert [OneBit(block=2048).block_length(count, 4) for count in (1, 128, 129, 4000, 9000)] == [
-        32, 32, 64, 1024, 2048]
-    assert Int8().wire_bytes([(1024,)], 4) == 2 * 4 * (256 + 4) * 3 / 4
-    assert OneBit().wire_bytes([(1024,)], 4) == 2 * 4 * (256 / 8 + 4) * 3 / 4
 
 
 @pytest.mark.parametrize("size", RANKS)

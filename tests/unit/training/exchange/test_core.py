@@ -217,16 +217,6 @@ def test_state_of_the_start_is_the_roots():
     run_ranks(3, rank)
 
 
-def test_sparse_rows():
-    def rank(comm):
-        me = comm.Get_rank()
-        with Exchange(comm, progress="calls") as exchange:
-            indices, rows = exchange.reduce_sparse([me, 3], numpy.full((2, 2), 4.0 ** me))
-            assert indices.tolist() == [0, 1, 3] and rows[:, 0].tolist() == [0.5, 2.0, 2.5]
-
-    run_ranks(2, rank)
-
-
 @pytest.mark.parametrize("field, value", [
     ("transfer", "pigeon"), ("lanes", 0), ("vote_seconds", -1), ("partition_bytes", -1),
     ("credit_bytes", 1.5)])

@@ -10,7 +10,7 @@ import pytest
 from hpccoll.errors import ArgumentError, CollectiveTimeout, MessageSizeError
 from hpccoll.training.groups.experts import Experts
 from hpccoll.training.groups.neighbours import ring_blocks, ring_sums
-from hpccoll.training.groups.sequence import Ulysses, part_boundaries
+from hpccoll.training.groups.sequence import Ulysses
 from support.threads import run_ranks
 
 # Experts: rows reach whom they chose, come back weighted, are dropped and counted; gradients
@@ -54,16 +54,6 @@ def test_rows_reach_their_experts_in_order_and_come_back(size, experts, k):
         assert counts.sum() == len(wanted) and len(counts) == cut[rank + 1] - cut[rank]
         scale = (2.0 ** choices_of(rank, experts, k) * 2.0 ** -numpy.arange(k)).sum(1)
         assert numpy.array_equal(back, tokens_of(rank) * scale[:, None])
-
-
-def test_without_work_and_weights_tokens_come_back_as_they_went():
-    def function(comm):
-        mine = tokens_of(comm.rank)
-        sent = Experts(comm, [0, 3, 1]).dispatch(mine, choices_of(comm.rank, 4, 1)[:, 0])
-        assert (comm.rank > 0) == bool(len(sent.tokens))
-        return numpy.array_equal(sent.combine(sent.tokens), mine)
-
-    assert run_ranks(3, function) == [True] * 3
 
 
 def test_first_choices_have_room_before_second_ones():
@@ -209,24 +199,6 @@ def test_every_block_comes_round_once_and_sums_come_home(size):
         assert numpy.array_equal(sums, block_of(rank) * (2.0 ** size - 1))
 
 
-def test_a_ring_of_attention_gives_the_gradients_of_whole_attention():
-    rng = numpy.random.default_rng(3)
-    queries, keys = rng.integers(-3, 4, (2, 8, 4)).astype("f8")
-
-    def function(comm):
-        mine = slice(2 * comm.rank, 2 * comm.rank + 2)
-        scores, gradient = numpy.empty((2, 8)), numpy.empty((2, 4))
-        for owner, block in ring_blocks(comm, keys[mine]):
-            scores[:, 2 * owner:2 * owner + 2] = queries[mine] @ block.T
-        for owner, _, added in ring_sums(comm, keys[mine], gradient):
-            added += scores[:, 2 * owner:2 * owner + 2].T @ queries[mine]
-        return scores, gradient
-
-    scores, gradients = zip(*run_ranks(4, function))
-    assert numpy.array_equal(numpy.concatenate(scores), queries @ keys.T)
-    assert numpy.array_equal(numpy.concatenate(gradients), (queries @ keys.T).T @ queries)
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_bytes_on_the_wire(size):
     shapes = [(3, 5)] * size
@@ -319,34 +291,6 @@ def test_elements_land_at_their_computed_places(size, tokens, heads, rest):
     assert sum(shape[0] for shape in run_ranks(size, function)) == tokens
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f2", ml_dtypes.bfloat16, "?"])
-def test_types_and_strides(dtype):
-    whole = coded(6, 4, (3,), dtype)
-
-    def function(comm):
-        form = Ulysses(comm, 6, 4)
-        mine = numpy.asfortranarray(whole[form.token_cuts[comm.rank]:][:form.my_tokens])
-        inside = form.to_heads(mine)
-        back = form.to_tokens(numpy.asfortranarray(inside))
-        return numpy.array_equal(mine, back) and back.dtype == dtype
-
-    assert all(run_ranks(3, function))
-
-
-def test_each_way_is_the_transpose_of_the_other():
-    rng = numpy.random.default_rng(0)
-    whole, other = rng.integers(-9, 9, (2, 7, 5)).astype("f8")
-
-    def function(comm):
-        form, rank = Ulysses(comm, 7, 5), comm.rank
-        mine = whole[form.token_cuts[rank]:form.token_cuts[rank + 1]]
-        theirs = other[:, form.head_cuts[rank]:form.head_cuts[rank + 1]]
-        return (form.to_heads(mine) * theirs).sum(), (mine * form.to_tokens(theirs)).sum()
-
-    forward, backward = map(sum, zip(*run_ranks(3, function)))
-    assert forward == backward == (whole * other).sum()
-
-
 def test_another_shape_is_refused():
     def function(comm):
         form = Ulysses(comm, 4, 4)
@@ -358,11 +302,3 @@ def test_another_shape_is_refused():
             Ulysses(comm, 4, -1)
 
     run_ranks(2, function)
-
-
-def test_cuts_are_even():
-    for count in range(20):
-        for parts in SIZES:
-            lengths = numpy.diff(part_boundaries(count, parts))
-            assert len(lengths) == parts and lengths.sum() == count
-            assert lengths.max() - lengths.min() <= 1 and sorted(lengths)[::-1] == lengths.tolist()

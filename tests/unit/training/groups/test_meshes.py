@@ -3,26 +3,8 @@
 import pytest
 
 from hpccoll.errors import ArgumentError, CommunicatorError
-from hpccoll.training.groups import AXES, mesh
+from hpccoll.training.groups import mesh
 from support.threads import run_ranks
-
-
-@pytest.mark.parametrize("size, layout, sizes", [
-    (1, "1", {}), (3, "3", {"tp": 3}), (8, "2x4", {"tp": 2, "pp": 2}),
-    (8, "3,5", {"tp": 2, "sp": 2}), (8, "2x4@0-6/2,1-7/2", {"tp": 4}), (7, "7", {})])
-def test_every_axis_has_a_communicator_of_its_group(size, layout, sizes):
-    def function(comm):
-        made = mesh(comm, **sizes)
-        members = {axis: tuple(getattr(made, axis).allgather(comm.rank)) for axis in AXES}
-        names = {axis: getattr(made, axis).Get_name() for axis in AXES}
-        assert made.coordinates == {axis: getattr(made, axis).rank for axis in AXES}
-        assert made.sizes == {axis: getattr(made, axis).size for axis in AXES}
-        assert names == {axis: axis for axis in AXES}
-        return members, made.placement
-
-    for rank, (members, placement) in enumerate(run_ranks(size, function, layout=layout)):
-        for axis in AXES:
-            assert rank in members[axis] and members[axis] in placement.groups(axis)
 
 
 def test_axes_together_are_one_communicator_and_made_once():
@@ -35,15 +17,6 @@ def test_axes_together_are_one_communicator_and_made_once():
 
     results = run_ranks(8, function, layout="2x4")
     assert results == [[0, 2, 4, 6] if rank % 2 == 0 else [1, 3, 5, 7] for rank in range(8)]
-
-
-def test_gradients_are_added_over_replicas_only():
-    def function(comm):
-        made = mesh(comm, tp=2)
-        return made.dp.allreduce(10 ** comm.rank), made.tp.allreduce(10 ** comm.rank)
-
-    assert run_ranks(4, function, layout="2x2") == [
-        (101, 11), (1010, 11), (101, 1100), (1010, 1100)]
 
 
 def test_text_needs_no_communication():

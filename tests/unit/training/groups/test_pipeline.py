@@ -8,38 +8,6 @@ from hpccoll.training.groups.pipeline import Pipeline, one_forward_one_backward
 from support.threads import run_ranks
 
 
-def train(comm, microbatches):
-    """A pipeline in which stage r multiplies by r + 2; what each stage has seen and made."""
-    stage, factor, waiting, inputs, results = Pipeline(comm), comm.rank + 2, [], {}, {}
-    for what, number in stage.steps(microbatches):
-        if what == "forward":
-            inputs[number] = numpy.full(3, number + 1.0, "f4")
-            if not stage.is_first:
-                stage.receive_activations(inputs[number]).wait()
-            if not stage.is_last:
-                waiting.append(stage.send_activations(inputs[number] * factor))
-        else:
-            gradient = numpy.ones(3, "f4")
-            if not stage.is_last:
-                stage.receive_gradients(gradient).wait()
-            if not stage.is_first:
-                waiting.append(stage.send_gradients(gradient * factor))
-            results[number] = float(inputs[number][0]), float(gradient[0])
-    for passage in waiting:
-        passage.wait()
-    return results
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("microbatches", [0, 1, 4, 7])
-def test_every_microbatch_goes_forward_and_back(size, microbatches):
-    for rank, results in enumerate(run_ranks(size, lambda comm: train(comm, microbatches))):
-        before = numpy.prod([2.0 + one for one in range(rank)])
-        after = numpy.prod([2.0 + one for one in range(rank + 1, size)])
-        assert results == {number: ((number + 1) * before, after)
-                           for number in range(microbatches)}
-
-
 @pytest.mark.parametrize("stages", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("microbatches", [0, 1, 2, 5, 11])
 def test_a_stage_keeps_few_microbatches(stages, microbatches):

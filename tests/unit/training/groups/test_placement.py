@@ -91,18 +91,3 @@ def test_unknown_axes_are_named():
         place("2", ("dp", "tp"))
     with pytest.raises(ArgumentError, match="np, xp"):
         place("2").groups("xp", "dp", "np")
-
-
-def test_text_names_every_axis_that_divides_and_where_it_lies():
-    assert str(place("2x16", tp=2, dp=2, pp=8)).splitlines() == [
-        "mesh of 32 ranks on 2x16: pp=8 dp=2 tp=2",
-        "  pp (pipeline stages): 4 groups of 8, over 2 nodes each: 0,4,8,...,28; 1,5,9,...,29; "
-        "2,6,10,...,30; ...",
-        "  dp (data parallel): 16 groups of 2, inside nodes: 0,2; 1,3; 4,6; ...",
-        "  tp (tensor parallel): 16 groups of 2, inside nodes: 0,1; 2,3; 4,5; ..."]
-    assert "3 groups of 2, inside nodes: 0,3; 1,4; 2,5" in str(place("6", tp=3))
-    assert "1 group of 6, inside nodes: 0,1,2,3,4,5" in str(place("6"))
-    assert "3 inside nodes, 1 over up to 2" in str(place("3,5", tp=2))
-    assert "1 group of 6, over 3 nodes each" in str(place("1,2,3", tp=6))
-    assert "2 groups of 3, over 2 to 3 nodes: 0,1,2; 3,4,5" in str(place("1,1,2,2", tp=3))
-    assert str(place("1")) == "mesh of 1 rank on 1: no axes"

@@ -50,19 +50,6 @@ def test_shards_step_as_the_whole(optimizer):
     assert (walk(optimizer, dtype="f4", parts=3) == walk(optimizer, dtype="f4")).all()
 
 
-def test_gradients_may_be_of_another_type():
-    assert walk(Sgd(momentum=0.5), dtype="f4", gradient_dtype="f2").dtype == "f4"
-    assert walk(Adam(), dtype="f4", gradient_dtype="f2").dtype == "f4"
-
-
-def test_state():
-    assert Sgd().start(3) == {}
-    assert [one.dtype for one in Sgd(momentum=0.5).start(3).values()] == ["f4"]
-    assert {name: one.size for name, one in Adam().start(0).items()} == {"mean": 0, "square": 0}
-    for optimizer in (Sgd(momentum=0.9), Adam()):
-        optimizer.step(numpy.empty(0, "f4"), numpy.empty(0, "f4"), optimizer.start(0), 1)
-
-
 @pytest.mark.parametrize("kind, field, value", [
     (Sgd, "rate", -1), (Sgd, "momentum", 1), (Sgd, "weight_decay", -0.1), (Adam, "beta1", 1.5),
     (Adam, "beta2", -0.1), (Adam, "epsilon", -1e-8), (OneBitAdam, "freeze_step", 0),
@@ -78,21 +65,6 @@ def test_settings_that_make_no_sense(kind, field, value):
 def test_rates_that_are_no_numbers(kind, value):
     with pytest.raises(ArgumentTypeError, match=f"{kind.__name__}: rate: "):
         kind(rate=value)
-
-
-def test_numbers_of_other_packages_and_endless_warmups_will_do():
-    assert Adam(rate=numpy.float32(0.5)).rate == 0.5
-    assert OneBitAdam(freeze_step=1e3).freeze_step == 1000
-    assert ZeroOneAdam(freeze_step=float("inf")).start
-
-
-@pytest.mark.parametrize("kind", [OneBitAdam, ZeroOneAdam])
-def test_schemes_are_read_as_everywhere(kind):
-    assert kind(compress="onebit") == kind()
-    with pytest.raises(ArgumentError, match="compress: .*'onebti'"):
-        kind(compress="onebti")
-    with pytest.raises(ArgumentTypeError, match="compress: .*scheme"):
-        kind(compress=5)
 
 
 # Adam against its paper written out, with both kinds of weight decay

@@ -49,12 +49,6 @@ def test_a_message_is_read_back(count, bits):
     assert (decode(message, count, bits, BLOCK) == values).all()
 
 
-def test_nodes_are_the_innermost_groups():
-    assert nodes_of(Topology.parse("2x2x2")) == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert nodes_of(Topology.parse("2x2@0,2,1,3")) == [[0, 2], [1, 3]]
-    assert nodes_of(Topology.parse("3")) == [[0, 1, 2]]
-
-
 @pytest.mark.parametrize("bits", (4, 8))
 @pytest.mark.parametrize("size", (1, 2, 3, 5, 7, 8))
 @pytest.mark.parametrize("count", (0, 1, 8, 101))
@@ -74,44 +68,6 @@ def test_all_ranks_read_the_same_weights(count, size, bits):
     assert len({whole.tobytes() for whole in found}) == 1
     step = numpy.abs(weights).max(initial=0) / (2 ** (bits - 1) - 1)
     assert (numpy.abs(found[0] - weights) <= step / 2 * (1 + 1e-6)).all()
-
-
-@pytest.mark.slow(every=10)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("count", (0, 1, 2, 101, 128))
-def test_sums_of_equal_values_are_exact_over_all_ranks(layout, count):
-    """Every rank has the same values on the quantiser's grid: P times them must come out."""
-    size = size_of(layout)
-    values, counts = grid(0, count), part_sizes(count, size)
-
-    def work(comm):
-        vector, levels = values.copy(), TwoLevels(comm, 4, BLOCK)
-        finish(levels.reduce(vector, counts))
-        levels.free()
-        return vector[:counts[comm.rank]]
-
-    found = numpy.concatenate(run_ranks(size, work, layout=layout))
-    assert (found == size * values).all()
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_contribution_comes_once(layout):
-    """One rank at a time has something to give."""
-    size = size_of(layout)
-    counts = part_sizes(64, size)
-
-    def work(comm):
-        levels, found = TwoLevels(comm, 4, BLOCK), []
-        for giver in range(size):
-            vector = grid(1, 64) * (giver + 1 if comm.rank == giver else 0)
-            finish(levels.reduce(vector, counts))
-            found.append(vector[:counts[comm.rank]].copy())
-        return found
-
-    found = run_ranks(size, work, layout=layout)
-    for giver in range(size):
-        whole = numpy.concatenate([mine[giver] for mine in found])
-        numpy.testing.assert_allclose(whole, grid(1, 64) * (giver + 1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

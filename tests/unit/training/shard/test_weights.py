@@ -5,7 +5,6 @@ import pytest
 
 from hpccoll.ir.topology import Topology
 from hpccoll.training.optimizers import Sgd
-from hpccoll.training.shard.clip import LossScale
 from hpccoll.training.shard.quantised import ZeroPlusPlus
 from hpccoll.training.shard.weights import Fetching
 from hpccoll.training.shard.zero import Sharded
@@ -14,7 +13,6 @@ from support.threads import run_ranks
 
 #: Four units of ten elements each.
 ARRAYS = [numpy.arange(10, dtype="f4") + 10 * unit for unit in range(4)]
-UNITS = [[0], [1], [2], [3]]
 
 
 def model(comm, **limits):
@@ -37,16 +35,6 @@ def train(sharded):
         sharded.release(unit)
     sharded.step()
     return seen
-
-
-@pytest.mark.parametrize("size", (1, 2, 3))
-def test_without_prefetch_one_unit_is_live(size):
-    def work(comm):
-        sharded = model(comm)
-        assert [train(sharded) for _ in range(3)] == [[10] * 8] * 3
-        assert sharded._weights.live_elements == 0
-
-    run_ranks(size, work)
 
 
 @pytest.mark.parametrize("limits, second", [
@@ -90,21 +78,6 @@ def test_another_order_is_right_too_and_expected_next():
                 sharded.ready(unit, numpy.zeros(10, "f4"))
             sharded.step()
         assert sharded._weights._expected == [3, 1, 1, 0, 2]
-
-    run_ranks(2, work)
-
-
-def test_a_step_that_was_skipped_is_expected_as_any_other():
-    def work(comm):
-        sharded = Sharded(comm, ARRAYS, Sgd(0.0), stage=3, loss_scale=LossScale(),
-                          fetching=Fetching(persistent=0, prefetch=10))
-        for value in (numpy.inf, 0.0):
-            for unit in range(4):
-                with sharded.fetched(unit):
-                    pass
-                sharded.ready(unit, numpy.full(10, value, "f4"))
-            sharded.step()
-            assert sharded._weights._expected == [0, 1, 2, 3]
 
     run_ranks(2, work)
 

@@ -1,7 +1,6 @@
 """Sharded training: the same steps as without, and the bytes that they move."""
 
 import gc
-import math
 import tracemalloc
 from pathlib import Path
 
@@ -16,13 +15,11 @@ from hpccoll.training.optimizers import Sgd
 from hpccoll.training.shard.clip import LossScale, Scale
 from hpccoll.training.shard.memory_model import (
     footprint,
-    gathered_bytes,
     scattered_bytes,
     sent_bytes,
 )
-from hpccoll.training.shard.partition import WHOLE, check_units, part_sizes, plan_groups
-from hpccoll.training.shard.quantised import encode
-from hpccoll.training.shard.shard_state import MOST_SPARE, InMemory, MappedFiles, VectorPool
+from hpccoll.training.shard.partition import WHOLE, check_units, plan_groups
+from hpccoll.training.shard.shard_state import MOST_SPARE, MappedFiles, VectorPool
 from hpccoll.training.shard.weights import Fetching
 from support.shards import SHAPES, UNITS, adam, make, one_pass, plain, same, weights, whole
 from support.threads import run_ranks
@@ -250,21 +247,6 @@ def test_memory_is_within_five_percent_of_its_closed_form(stage, size):
     assert measured == pytest.approx(wanted.total, rel=0.05)
 
 
-def test_memory_of_weights_of_two_bytes():
-    """16 bytes an element without shards, as DeepSpeed counts: 2 + 2 + 4 + 4 + 4."""
-    arrays = [numpy.ones(1000, "f2"), numpy.ones(600, "f2")]
-
-    def work(comm):
-        options = {"units": [[0], [1]], "fetching": Fetching(persistent=0)}
-        return [make(comm, stage, adam(), arrays, **(options if stage == 3 else {})).footprint
-                for stage in range(4)]
-
-    for stages in run_ranks(4, work):
-        for stage, found in enumerate(stages):
-            assert found == footprint(stage, 1600, 4, itemsize=2, state_bytes=12)
-        assert stages[0].total == 16 * 1600
-
-
 def test_buffers_of_gradients_are_few():
     """At stage 2 no more than two groups are whole at a time, and none after the step."""
     arrays = [numpy.ones(1000, "f4") for _ in range(8)]
@@ -350,25 +332,6 @@ def test_a_later_one_is_not_resumed_before_an_earlier_one_is_over():
     assert log[-2:] == ["b over", "b landed"] and len(flights) == 0 and second[1].waited
 
 
-def test_waiting_for_some_leaves_the_others():
-    requests = [Request() for _ in range(3)]
-    flights = TaskQueue(overlap=True)
-    for request in requests:
-        flights.submit(iter([request]))
-    flights.wait(most=1)
-    assert [request.waited for request in requests] == [True, True, False]
-
-
-def test_what_waits_for_nothing_lands_in_its_turn():
-    log, request, flights = [], Request(), TaskQueue(overlap=True)
-    flights.submit(iter(()), lambda: log.append("a"))
-    flights.submit(iter([request]), lambda: log.append("b"))
-    flights.submit(iter(()), lambda: log.append("c"))
-    assert log == ["a"]
-    flights.wait()
-    assert log == ["a", "b", "c"]
-
-
 def test_memory_is_used_again_where_it_fits():
     buffers = VectorPool()
     vector = buffers.get(100, "f4")
@@ -393,42 +356,10 @@ def test_the_figures_of_the_paper(stage, each):
     assert total / 1e9 == pytest.approx([120, 31.4, 16.6, 1.9][stage], abs=0.05)
 
 
-@pytest.mark.parametrize("figure", [footprint, sent_bytes])
-def test_there_are_four_stages(figure):
-    with pytest.raises(ArgumentError, match="stage: .*4.*0, 1, 2, 3"):
-        figure(4, 1000, 2)
-
-
-def test_bytes_sent():
-    assert [sent_bytes(stage, 1000, 5, 2) for stage in range(4)] == [3200, 3200, 3200, 4800]
-    assert sent_bytes(3, 1000, 5, 2, persistent=1000) == sent_bytes(0, 1000, 5, 2)
-    assert [sent_bytes(stage, 1000, 1) for stage in range(4)] == [0] * 4
-
-
-@pytest.mark.parametrize("bits", (4, 8))
-def test_a_message_has_the_bytes_of_its_closed_form(bits):
-    assert gathered_bytes(2048, 2, bits, 64) * 2 == encode(numpy.ones(2048, "f4"), bits, 64).size
-
-
 def test_a_quarter_of_the_gradients_crosses_nodes():
     """ZeRO++: int4 of half-precision gradients, a node of Y ranks sends 1/4 of their bytes."""
     across = scattered_bytes(1 << 20, 1, 1 << 10, 4, 1 << 19)
     assert across == pytest.approx((1 << 20) * 2 / 4, rel=2e-3)
-
-
-# Where vectors lie
-@pytest.mark.parametrize("count", (0, 1, 5000))
-@pytest.mark.parametrize("dtype", ("f4", "f8"))
-def test_vectors_are_zero_and_can_be_written(tmp_path, count, dtype):
-    for storage in InMemory(), MappedFiles(tmp_path / "new" / "folder"):
-        vectors = [storage.zeros(count, dtype) for _ in range(2)]
-        assert all(vector.dtype == dtype and vector.shape == (count,) and not vector.any()
-                   for vector in vectors)
-        vectors[0][:] = 3
-        assert not vectors[1].any() and (vectors[0] == 3).all()
-    # A mapped file is seen by nobody else.
-    assert not count or isinstance(vectors[0], numpy.memmap)
-    assert not list((tmp_path / "new" / "folder").iterdir())
 
 
 def test_a_folder_that_cannot_be_used(tmp_path):
@@ -449,39 +380,6 @@ def test_a_disk_that_is_full_is_an_error_at_once(tmp_path, monkeypatch):
 # Who owns what: every element has one owner, and shards are as equal as can be
 SPECS = [ArraySpec(f"a{i}", shape) for i, shape in enumerate(
     [(3, 5), (), (0,), (2,), (41,), (1,), (8, 8)])]
-
-
-@pytest.mark.parametrize("size", (1, 2, 3, 5, 7, 8))
-@pytest.mark.parametrize("count", (0, 1, 4, 6, 8, 9, 101))
-def test_parts_differ_by_one_and_make_the_whole(count, size):
-    for turn in range(size):
-        counts = part_sizes(count, size, turn)
-        assert sum(counts) == count and max(counts) - min(counts) <= 1
-        assert [counts[(turn + k) % size] for k in range(size)] == sorted(counts, reverse=True)
-
-
-@pytest.mark.parametrize("size", (1, 2, 3, 5, 7, 8))
-@pytest.mark.parametrize("options", [
-    {}, {"bucket_bytes": 0, "first_bucket_bytes": 0}, {"bucket_bytes": 80},
-    {"units": [[0, 1, 2], [3], [4, 5, 6]]},
-    {"units": [[6], [5, 4], [3, 2, 1, 0]], "persistent": 5}], ids=str)
-def test_every_element_has_one_owner_and_shards_are_equal(options, size):
-    groups = plan_groups(SPECS, size, **{"bucket_bytes": 1 << 20, "first_bucket_bytes": 40,
-                                         **options})
-    owners = {}
-    for group in groups:
-        for rank in range(size):
-            for index, elements, place in group.pieces(group.part(rank)):
-                assert elements.stop - elements.start == place.stop - place.start
-                for element in range(elements.start, elements.stop):
-                    assert owners.setdefault((index, element), rank) == rank
-                    where = group.part(rank).start + place.start + element - elements.start
-                    place_of = dict(zip(group.bucket.members, group.bucket.starts))[index]
-                    assert where == place_of + element
-    assert len(owners) == sum(spec.count for spec in SPECS)
-    shards = [sum(group.counts[rank] for group in groups) for rank in range(size)]
-    assert max(shards) - min(shards) <= 1
-    assert math.fsum(shards) == sum(spec.count for spec in SPECS)
 
 
 @pytest.mark.parametrize("specs, units, options, wanted", [

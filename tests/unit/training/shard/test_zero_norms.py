@@ -160,49 +160,12 @@ def test_the_sum_of_large_numbers_of_two_bytes_stays_finite():
     run_ranks(5, work)
 
 
-# Norms of vectors that are spread over ranks, against NumPy on the whole
-RANKS = (1, 2, 3, 5, 7, 8)
 ORDERS = (1, 2, 3, 0.5, math.inf)
 
 
 def shard(rank, size, count=23, dtype="f4"):
     values = numpy.random.default_rng(3).standard_normal(count).astype(dtype)
     return numpy.array_split(values, size)[rank].copy()
-
-
-@pytest.mark.slow(every=10)
-@pytest.mark.parametrize("dtype", ("f2", "f4", "f8"))
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("size", RANKS)
-def test_the_norm_is_that_of_the_whole(size, order, dtype):
-    whole = shard(0, 1, dtype=dtype).astype("f8")
-    wanted = numpy.linalg.norm(numpy.append(whole, [2.0, -3.0]), order)
-    found = run_ranks(size, lambda comm: global_norm(
-        comm, [shard(comm.rank, size, dtype=dtype)], order,
-        replicated=[numpy.array([2, -3], dtype)]))
-    assert len(set(found)) == 1
-    assert found[0] == pytest.approx(wanted, rel=1e-14 if dtype == "f8" else 1e-7)
-
-
-@pytest.mark.parametrize("count", (0, 1, 4))
-def test_more_ranks_than_elements(count):
-    found = run_ranks(5, lambda comm: global_norm(comm, [shard(comm.rank, 5, count)]))
-    assert found == [pytest.approx(numpy.linalg.norm(shard(0, 1, count).astype("f8")))] * 5
-
-
-@pytest.mark.parametrize("value", (math.inf, -math.inf, math.nan))
-@pytest.mark.parametrize("order", ORDERS)
-def test_what_is_not_finite_is_known_everywhere(order, value):
-    def work(comm):
-        mine = shard(comm.rank, 3)
-        if comm.rank == 1:
-            mine[-1] = value
-        before = mine.copy()
-        norm = clip_shards(comm, [mine], 0.1, order)
-        assert mine.tobytes() == before.tobytes()
-        return norm
-
-    assert all(math.isnan(norm) for norm in run_ranks(3, work))
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -220,20 +183,6 @@ def test_clipping(order):
         assert alike == pytest.approx(factor, rel=1e-6)
     clipped = numpy.concatenate([vector for _, mine, _ in found for vector in mine] + [found[0][2]])
     assert numpy.linalg.norm(clipped.astype("f8"), order) == pytest.approx(0.5, rel=1e-5)
-
-
-def test_short_gradients_keep_their_bits():
-    def work(comm):
-        mine = shard(comm.rank, 2)
-        clip_shards(comm, [mine], 1e6)
-        assert mine.tobytes() == shard(comm.rank, 2).tobytes()
-        for stage in STAGES:
-            sharded = make(comm, stage, adam(), clip=1e9)
-            one_pass(sharded, 1)
-            sharded.step()
-            assert same(whole(sharded), plain(comm, adam(), 1))
-
-    run_ranks(2, work, determinism="size")
 
 
 def test_large_numbers_do_not_overflow():

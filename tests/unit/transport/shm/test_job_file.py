@@ -1,5 +1,6 @@
 """The file of a job: processes find each other's memory there, and its name goes."""
 
+import fcntl
 import os
 
 import pytest
@@ -60,6 +61,18 @@ def test_what_another_user_may_write_is_refused(make, tmp_path, kind, text):
     with pytest.raises(PermissionError, match=text) as caught:
         make(b"first")
     assert str(path) in str(caught.value) and os.listdir("/proc/self/fd") == before
+
+
+def test_a_process_that_keeps_the_lock_is_waited_for_some_seconds(make, monkeypatch):
+    """It was stopped, perhaps; the next one goes on without it."""
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    first, before = make(b"first"), os.listdir("/proc/self/fd")
+    fcntl.flock(first.file, fcntl.LOCK_EX)
+    with pytest.raises(TimeoutError, match=r"for 0\.05 s; end that process.*hpccoll-job-key"):
+        make(b"second")
+    assert os.listdir("/proc/self/fd") == before
+    fcntl.flock(first.file, fcntl.LOCK_UN)
+    assert [name for name, _ in make(b"second").new()] == [b"first", b"second"]
 
 
 def test_no_room_is_an_error_and_no_signal(make, monkeypatch):

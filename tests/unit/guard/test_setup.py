@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
+from hpccoll import config
 from hpccoll.errors import CollectiveTimeout, PeerLost
 from hpccoll.errors.waits import RankStates
 from hpccoll.guard import job_status
-from hpccoll.guard import setup_ranks as module
+from hpccoll.guard import setup as module
 from hpccoll.guard.job_status import JobLogs
-from hpccoll.guard.setup_ranks import SetupRanks
+from hpccoll.guard.setup import SetupCall
 from hpccoll.machine.processes import this_process
 from hpccoll.runtime.events.call_log import INSIDE, LOG_BYTES, Log
 from hpccoll.transport.shm import job_file
@@ -26,8 +27,9 @@ def ranks(monkeypatch):
     monkeypatch.setattr(module, "JOB", job)
 
     def make(rank, title="split", turn=1):
-        found = SetupRanks(rank, None, title, turn)
-        found._world, found.log = (0, 1), logs[rank]
+        group = SimpleNamespace(Get_rank=lambda: rank, Get_size=lambda: 2)
+        found = SetupCall(group, title, config.load(), turn)
+        found.world, found.log = (0, 1), logs[rank]
         found.begin()
         return found
     return make
@@ -35,29 +37,29 @@ def ranks(monkeypatch):
 
 def test_rank_that_waits_in_the_same_call_has_come(ranks):
     first, second = ranks(0), ranks(1)
-    assert first.missing_ranks() == (1,)
+    assert first.pending_peers()[1] == (1,)
     second.publish_status()
-    assert first.missing_ranks() == ()
+    assert first.pending_peers()[1] == ()
     ranks(1)  # it has gone on to another call
-    assert first.missing_ranks() == (1,)
+    assert first.pending_peers()[1] == (1,)
 
 
 @pytest.mark.parametrize("title, turn", [("dup", 1), ("split", 2)])
 def test_rank_in_another_call_has_not_come(ranks, title, turn):
     first, second = ranks(0), ranks(1, title, turn)
     second.publish_status()
-    assert first.missing_ranks() == (1,)
+    assert first.pending_peers()[1] == (1,)
 
 
 def test_rank_that_has_met_has_come_until_it_gives_up(ranks):
     first, second = ranks(0), ranks(1)
     first.met = second.met = [1, 1]
-    assert first.missing_ranks() == (1,)
+    assert first.pending_peers()[1] == (1,)
     second.log.words[INSIDE] = 1
-    assert first.missing_ranks() == () and not first.failures()
+    assert first.pending_peers()[1] == () and not first.failures()
     second.end()
     ranks(1).fail(CollectiveTimeout("dup", 1, 0, (0,), 1.0))
-    assert first.missing_ranks() == () and not first.failures()  # another call has failed
+    assert first.pending_peers()[1] == () and not first.failures()  # another call has failed
 
 
 def test_failure_is_known_to_ranks_that_wait_and_to_late_ones(ranks):
@@ -86,9 +88,9 @@ def test_failure_of_a_call_in_which_both_have_met_is_none_of_a_later_call(ranks)
     second.fail(CollectiveTimeout("split", 1, 0, (0,), 1.0))
     assert first.failures()
     later = ranks(0)  # on another communicator of the same ranks
-    assert not later.failures() and later.missing_ranks() == (1,)
+    assert not later.failures() and later.pending_peers()[1] == (1,)
     ranks(1).publish_status()
-    assert later.missing_ranks() == ()
+    assert later.pending_peers()[1] == ()
 
 
 def test_a_job_does_without_the_file_of_another_user(monkeypatch, tmp_path):

@@ -1,19 +1,17 @@
-/* Actions of the interpreter without operands that record events, implemented in C.
+/* Actions of the interpreter without operands that record events.
 
      opening  record the start of a call in this rank's log, then check for failures of other ranks
      closing  record the end of the call
-     moment   record the start of an activity
+     phase    record the start of an activity
      amid     record the start and the end of work inside a wait */
 #include "_call_log.h"
-#include "_moments.h"
-#include "_phase_events.h"
+#include "_notes.h"
 
 typedef struct Note {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     Word *log;
-    int64_t *moments;
-    int64_t kept, where, what, after;
+    int64_t where, activity, after;
     CallHash call_hash;
     PyObject *function, *owner; /* the function to call, or NULL; the owner of the memory */
 } Note;
@@ -38,22 +36,22 @@ static PyObject *closing_call(Note *self, PyObject *const *args, size_t flags, P
     Py_RETURN_NONE;
 }
 
-static PyObject *moment_call(Note *self, PyObject *const *args, size_t flags, PyObject *names)
+static PyObject *phase_call(Note *self, PyObject *const *args, size_t flags, PyObject *names)
 {
     (void)args, (void)flags, (void)names;
-    note_moment(self->moments, self->kept, self->where, self->what);
+    add_phase(self->where, self->activity);
     Py_RETURN_NONE;
 }
 
 static PyObject *amid_call(Note *self, PyObject *const *args, size_t flags, PyObject *names)
 {
-    note_moment(self->moments, self->kept, self->where, self->what);
+    add_phase(self->where, self->activity);
     PyObject *result = PyObject_Vectorcall(self->function, args, flags, names);
     if (result == NULL) {
         return NULL;
     }
     Py_DECREF(result); /* an action with a result is not a test */
-    note_moment(self->moments, self->kept, self->where, self->after);
+    add_phase(self->where, self->after);
     Py_RETURN_NONE;
 }
 
@@ -99,53 +97,35 @@ PyObject *note_closing(PyObject *module, PyObject *args)
     return (PyObject *)self;
 }
 
-/* Read a ring of moments: its address and its number of rows, a power of two. */
-static int read_ring(Note *self, long long address, long long kept)
+PyObject *note_phase(PyObject *module, PyObject *args)
 {
-    if (kept < 1 || kept & (kept - 1)) {
-        PyErr_SetString(PyExc_ValueError, "a ring has a power of two of rows");
-        return -1;
-    }
-    self->moments = (int64_t *)(intptr_t)address;
-    self->kept = kept;
-    return 0;
-}
-
-PyObject *note_moments(PyObject *module, PyObject *args)
-{
-    long long address, kept, where, what;
-    PyObject *owner;
+    long long where, activity;
     (void)module;
-    if (!PyArg_ParseTuple(args, "LLLLO", &address, &kept, &where, &what, &owner)) {
+    if (!PyArg_ParseTuple(args, "LL", &where, &activity)) {
         return NULL;
     }
-    Note *self = new_note((vectorcallfunc)moment_call, NULL, owner);
-    if (self == NULL || read_ring(self, address, kept) < 0) {
-        Py_XDECREF(self);
-        return NULL;
+    Note *self = new_note((vectorcallfunc)phase_call, NULL, Py_None);
+    if (self != NULL) {
+        self->where = where;
+        self->activity = activity;
     }
-    self->where = where;
-    self->what = what;
     return (PyObject *)self;
 }
 
 PyObject *note_amid(PyObject *module, PyObject *args)
 {
-    long long address, kept, where, what, after;
-    PyObject *function, *owner;
+    long long where, activity, after;
+    PyObject *function;
     (void)module;
-    if (!PyArg_ParseTuple(args, "LLLLLOO", &address, &kept, &where, &what, &after, &function,
-                          &owner)) {
+    if (!PyArg_ParseTuple(args, "LLLO", &where, &activity, &after, &function)) {
         return NULL;
     }
-    Note *self = new_note((vectorcallfunc)amid_call, function, owner);
-    if (self == NULL || read_ring(self, address, kept) < 0) {
-        Py_XDECREF(self);
-        return NULL;
+    Note *self = new_note((vectorcallfunc)amid_call, function, Py_None);
+    if (self != NULL) {
+        self->where = where;
+        self->activity = activity;
+        self->after = after;
     }
-    self->where = where;
-    self->what = what;
-    self->after = after;
     return (PyObject *)self;
 }
 
