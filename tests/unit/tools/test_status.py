@@ -89,7 +89,7 @@ def test_ranks_that_disagree(job):
     log.write_start(7, other.call_hash())
     log.words[NUMBER] = 7
     verdict, = status.read_jobs()[0].verdict
-    assert verdict.startswith("grid: ranks disagree on operator in blocking call 7: rank 0: sum")
+    assert verdict.startswith("grid: ranks disagree on operator in blocking call 7:\n  rank 0: sum")
 
 
 def test_a_job_of_another_version(job):
