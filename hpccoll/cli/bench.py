@@ -19,6 +19,7 @@ from hpccoll.algorithms.outside import is_reference, split
 from hpccoll.cli.options import (
     PERCENT,
     SECONDS,
+    FiniteRange,
     OneOf,
     buffer_sizes,
     check_outputs,
@@ -50,8 +51,8 @@ SECTIONS = {
               "registered", "device", "topology", "works", "tests"),
     "Candidates": ("algorithm", "params", "segment_bytes", "peers"),
     "Duration": ("seconds", "iterations", "warmup", "sweeps", "rotate"),
-    "Output": ("full", "form", "json_path", "keep", "plot_path", "tolerance", "validate",
-               "tail"),
+    "Output": ("full", "form", "json_path", "keep", "plot_path", "least", "tolerance",
+               "validate", "tail"),
 }
 
 
@@ -135,10 +136,14 @@ def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
                    "any case.")
 @click.option("-z", "--tail", is_flag=True, help="With --format osu, show percentiles.")
 @click.option("--plot", "plot_path", metavar="FILE", help="Draw ratio and bandwidth over size.")
+@click.option("--check", "least", type=FiniteRange(min=0, min_open=True), metavar="MIN",
+              help="Exit with status 1 unless each collective reaches a bus bandwidth of MIN GB/s "
+                   "at one of the sizes: auto, or the fastest candidate without it.")
 @click.option("--tolerance", type=PERCENT, default=10.0, show_default=True, metavar="PERCENT",
               help="Percentage by which auto may be slower than the best candidate.")
 def command(form: str, json_path: str | None, keep: int | None, plot_path: str | None, full: bool,
-            validate: bool, tail: bool, tolerance: float, **given: Any) -> None:
+            validate: bool, tail: bool, tolerance: float, least: float | None,
+            **given: Any) -> None:
     """Measure COLLECTIVE (allreduce, alltoallv, ..., or all) and check every result.
 
     FILE.py:NAME among the collectives measures an algorithm of your own beside the usual
@@ -149,6 +154,7 @@ def command(form: str, json_path: str | None, keep: int | None, plot_path: str |
     mpiexec -n 8 hpccoll bench my.py:torus -p x=2 -p y=2 -p z=2
     mpiexec -n 4 hpccoll bench bcast -m 1K:64M --algorithm native,chain,knomial
     mpiexec -n 4 hpccoll bench all --json record.json --plot picture.png
+    mpiexec -n 4 hpccoll bench allreduce -m 1M:64M --check 5
 
     \b
     hpccoll bench compare --help    two records
@@ -156,7 +162,7 @@ def command(form: str, json_path: str | None, keep: int | None, plot_path: str |
     hpccoll bench overlap --help    what computation hides of nonblocking calls
     """
     def run(comm: Any, options: Any, console: Console | None, *course: Any) -> Any:
-        from hpccoll.tools.bench import plot, session
+        from hpccoll.tools.bench import comparison_result, plot, session
 
         reports = [] if console is None else _reports(
             form, full, validate, tail, console, options, json_path, tolerance / 100, keep or 0)
@@ -165,6 +171,12 @@ def command(form: str, json_path: str | None, keep: int | None, plot_path: str |
             plot.draw(times.groups, times.environment, plot_path)
             click.echo(f"{'# picture: ' if form == 'table' else 'wrote '}{plot_path}",
                        err=form != "table")
+        if least is not None:
+            checks = list(comparison_result.check_bandwidth(times.groups, least * 1e9))
+            for line, _ in checks:
+                click.echo(f"# check: {line}", err=form != "table")
+            times = times._replace(failures=comm.bcast(
+                times.failures + sum(not passed for _, passed in checks)))
         return times
 
     measure("bench", given, run, json_path, plot_path, form)

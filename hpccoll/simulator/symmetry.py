@@ -267,9 +267,8 @@ class ComparedPrograms:
                 self.seconds = self.shortest * USUAL * WIRED
                 if self.seconds > WORTH:
                     self.progress(ESTIMATE, self.seconds,
-                                  f"comparing the programs of about {USUAL} "
-                                                          "ranks takes about "
-                                                          f"{time_text(self.seconds, 2)}")
+                                  "checking that ranks behave alike: about "
+                                  f"{time_text(self.seconds, 2)}")
             if self.seconds > WORTH:
                 self.progress(PROGRAMS, min(self.made / USUAL, 0.99), "")
             while self.held > KEPT and len(self.kept) > 2:

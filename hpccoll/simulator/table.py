@@ -22,7 +22,7 @@ LEVEL = 1.0005
 _PLACE = (Header("nodes"), Header("ranks"), Header("size"))
 _COLUMNS = (
     *_PLACE, Header("algorithm", right=False), Header("time"),
-    Header("x best", meaning="time over that of the fastest of its block, marked *"),
+    Header("x best", meaning="time compared with the fastest (*)"),
     Header("rate", spare=1, meaning="bytes of a rank's vector over the time"),
     Header("busiest", right=False, spare=2,
            meaning="the busiest resource, and its share of the time"),

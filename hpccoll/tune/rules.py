@@ -23,6 +23,8 @@ KIB, MIB = 1 << 10, 1 << 20
 MPICH, OPEN_MPI, INTEL = "MPICH", "Open MPI", "Intel MPI"
 #: Libraries of most measurements.
 MEASURED = (MPICH, OPEN_MPI)
+#: Forms of calls, in the text of a rule.
+FORM_NAMES = {BLOCKING: "blocking", NONBLOCKING: "nonblocking", PERSISTENT: "persistent"}
 
 
 @cache
@@ -86,8 +88,11 @@ class Rule(NamedTuple):
         least, end = map(int, self.nbytes)
         words = [f"{self.collective} from {size_text(least)}"
                  + (f" to {size_text(end)}" if end else "")]
-        words += [f"from {self.least_ranks} ranks"] * (self.least_ranks > 0)
-        words += [f"up to {self.most_ranks} ranks"] * (self.most_ranks > 0)
+        if self.least_ranks == self.most_ranks > 0:
+            words += [f"{self.most_ranks} ranks"]
+        else:
+            words += [f"from {self.least_ranks} ranks"] * (self.least_ranks > 0)
+            words += [f"up to {self.most_ranks} ranks"] * (self.most_ranks > 0)
         words += [f"at least {size_text(self.block)} per rank"] * (self.block > 0)
         for held, true, false in ((self.one_node, "on one node",
                                    "on several nodes or without shared memory"),
@@ -98,7 +103,7 @@ class Rule(NamedTuple):
                                   (self.shared_cache, "sharing a cache", "sharing no cache")):
             words += [] if held is None else [true if held else false]
         if self.forms != FORMS:
-            words.append(" or ".join(form.format("call") for form in self.forms))
+            words.append(" or ".join(FORM_NAMES[form] for form in self.forms) + " calls")
         return ", ".join(words + ([f"with {' or '.join(self.vendors)}"] if self.vendors else []))
 
 

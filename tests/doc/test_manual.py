@@ -35,6 +35,11 @@ def test_every_command_has_a_page(pages):
         assert f"hpccoll-{name.replace(' ', '-')}".replace("-", "\\-") in pages["hpccoll"]
 
 
+def test_the_page_of_the_command_line_has_every_command():
+    page = (ROOT / "docs" / "api" / "command-line.md").read_text(encoding="utf-8")
+    assert all(f"| `{name}` | {line} |" in page for name, (_, line) in COMMANDS.items())
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_there(pages, name):
     group = click.Context(main, info_name="hpccoll")

@@ -8,7 +8,7 @@ ratios, without a mean over different ones; the lowest and the highest are repor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from math import exp, log
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from hpccoll.config import AUTO, NATIVE
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.noise import Spread, absurd, implausible_ratios, spread
 from hpccoll.measure.results import Result
-from hpccoll.units import count_text, size_text
+from hpccoll.units import count_text, rate_text, size_text
 
 #: Ratios up to this factor from 1 are equal.
 EQUAL = 0.05
@@ -117,6 +117,25 @@ def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]
     return sentences + ([sharing] if sharing else [])
 
 
+def check_bandwidth(groups: Sequence[Sequence[Result]], least: float) -> Iterator[tuple[str, bool]]:
+    """Yield a sentence for each collective, and whether it reached a bus bandwidth at some size.
+
+    Args:
+        least: bytes per second.
+    """
+    best: dict[str, Result] = {}
+    for one in filter(None, map(judged_candidate, groups)):
+        known = best.setdefault(one.collective, one)
+        if one.bus_bandwidth(one.median) > known.bus_bandwidth(known.median):
+            best[one.collective] = one
+    for name, one in best.items():
+        if one.nbytes:  # barrier has no bandwidth
+            rate = one.bus_bandwidth(one.median)
+            yield (f"{name}: {rate_text(rate)} at {size_text(one.nbytes)}, at least "
+                   f"{rate_text(least)} expected: {'pass' if rate >= least else 'FAIL'}",
+                   rate >= least)
+
+
 def split_by_size(group: Sequence[Comparison]) -> list[Sequence[Comparison]]:
     """Return small and large sizes of one kind if their ratios differ; else one group."""
     def differ(some: Sequence[Comparison]) -> float:
@@ -183,16 +202,15 @@ def noise(pairs: Sequence[Comparison]) -> list[str]:
     most = max(pair.spread.high / pair.spread.low for pair in rough)
     latest = max(rough, key=lambda pair: pair.late)
     beyond = max((pair.ratio for pair in noisy if pair.absurd), default=0.0)
-    text = (f"too noisy to compare at {len(noisy)}" if noisy else
-            f"the faster one is certain, the ratio is not, at {len(rough)}")
-    return [f"{text} of {count_text(len(pairs), 'size')}: ratios of parts of this run differ by up "
-            f"to {most:.1f}x" + f", and {beyond:.0f}x is not plausible for an "
-                                "algorithm" * bool(beyond)
-            + f", and {size_text(latest.nbytes)} took {latest.late:.0f} times as long as a larger "
-              "size"
-            * bool(latest.late)
-            + "; other processes used these cores; repeat it when they are idle, or longer: "
-              "--seconds 1 --sweeps 6"]
+    sizes = f"{len(noisy or rough)} of {count_text(len(pairs), 'size')}"
+    text = (f"too noisy to compare: {sizes}" if noisy else
+            f"the faster one is certain, the ratio is not: {sizes}")
+    # One reason is enough: the strongest.
+    why = (f"{size_text(latest.nbytes)} took {latest.late:.0f} times as long as a larger size"
+           if latest.late else f"{beyond:.0f}x is not plausible for an algorithm" if beyond else
+           f"parts of the run differ by {most:.1f}x")
+    return [f"{text} ({why}); other processes used these cores; repeat it when they are idle, or "
+            "longer: --seconds 1 --sweeps 6"]
 
 
 def oversubscription_note(environment: Mapping[str, Any]) -> str:

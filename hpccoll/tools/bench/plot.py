@@ -159,8 +159,8 @@ def _style(number: int, label: str) -> dict[str, Any]:
 
 def _about_shades(shaded: set[str]) -> str:
     """Return the explanation of shades; empty if there are none."""
-    whose = " of auto" if shaded == {AUTO} else ""
-    return f"shaded: the middle parts of the run{whose}; " if shaded else ""
+    who = "auto" if shaded == {AUTO} else "a candidate"
+    return f"shaded: how much {who} varied during the run; " if shaded else ""
 
 
 def _title(names: Sequence[str], groups: Sequence[Group], environment: Mapping[str, Any]) -> str:

@@ -163,8 +163,10 @@ class SizeTable(BenchTable):
                    Header(self.library, least=9, spare=0 if known else NONE),
                    Header("auto" if auto else "fastest", least=8),
                    Header("ratio", least=5, spare=0 if known else NONE,
-                          meaning=f"time of {self.library} over that time: above 1 it is faster, "
-                                  "and marked * if that exceeds the noise"),
+                          meaning=f"time of {self.library} divided by that time: above 1 it is "
+                                  "faster, and marked * if that exceeds the noise"),
+                   Header("GB/s", least=5, spare=0 if first.nbytes else NONE,
+                          meaning=self.bandwidth),
                    Header("from-to", least=9, spare=OTHER + 1 if known else NONE,
                           meaning="the ratio in the middle three of five parts of the run; a * "
                                   "needs both above 1"),
@@ -200,6 +202,13 @@ class SizeTable(BenchTable):
         return (f"share of the copy bandwidth of this node ({rate}, measured now); 1 is as fast as "
                 "memory")
 
+    @property
+    def bandwidth(self) -> str:
+        """Return the meaning of the column of the bus bandwidth."""
+        rate = self.environment.get("copy_rate") or 0
+        return "bus bandwidth, as of nccl-tests" + (
+            f"; copies on all ranks read and write {rate_text(rate)}" if rate else "")
+
     def cells(self, results: Group, native: Result | None, one: Result | None,
               pair: comparison_result.Comparison | None) -> list[str]:
         """Return the cells of one size: of the judged candidate, and of the best other one."""
@@ -213,6 +222,7 @@ class SizeTable(BenchTable):
                  "-" if native is None else time_text(native.median, 3),
                  "-" if one is None else time_text(one.median, 3),
                  f"{pair.ratio:.2f}" if pair else "-",
+                 "-" if one is None else _gigabytes(one.bus_bandwidth(one.median)),
                  f"{_times(pair.spread.low)}-{_times(pair.spread.high)}" if pair else "-",
                  "-" if one is None else display_name(
                      one.serves if one.candidate == AUTO else one.candidate),
@@ -298,6 +308,16 @@ class TableReport(BenchTable):
         for line in regret.lines(groups, self.tolerance):
             self.say(line)
         self.say_end(groups, interrupted)
+
+
+def _gigabytes(bytes_per_second: float) -> str:
+    """Return GB/s in five characters.
+
+    >>> _gigabytes(3.14159e9), _gigabytes(123.4e9), _gigabytes(25.8e6)
+    ('3.14', '123', '0.026')
+    """
+    rate = bytes_per_second / 1e9
+    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3f}"[:5] if rate < 1 else f"{rate:.3g}"
 
 
 def failures(report: Lines, groups: Sequence[Group]) -> None:

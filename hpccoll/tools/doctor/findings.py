@@ -105,7 +105,7 @@ def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     if slow:
         seconds = max(each.compile_seconds for each in facts)
         yield Finding(NOTE, "bytecode", f"each process compiles hpccoll, {seconds:.1f} s of "
-                                        "processor time: Python cannot store bytecode",
+                      "processor time: Python cannot store bytecode",
                       "unset PYTHONDONTWRITEBYTECODE, or install hpccoll as a wheel: pip install .",
                       () if len(slow) == len(facts) else slow)
 
@@ -135,9 +135,8 @@ def settings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                 ("" if own else "unless this is intended, ") + "set it in the job script, not in a "
                 "shell's startup file: pass it on with srun --export=ALL, mpiexec -genv or -x",
                 _fewest(parts))
-    for problem, ranks in _parts(facts, lambda each: each.problem).items():
-        if problem:
-            yield Finding(ERROR, "settings", problem, "correct it, or unset it", ranks)
+    yield from (Finding(ERROR, "settings", problem, "correct it, or unset it", ranks)
+                for problem, ranks in _parts(facts, lambda each: each.problem).items() if problem)
 
 
 def layout(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -159,8 +158,7 @@ def layout(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                 "built with Slurm's PMIx")
         elif not same:
             yield Finding(
-                ERROR, "layout",
-                f"{differ}: hpccoll may assume shared memory across nodes",
+                ERROR, "layout", f"{differ}: hpccoll may assume shared memory across nodes",
                 f"set HPCCOLL_TOPOLOGY={shape} and HPCCOLL_SHARED_MEMORY=no")
     sizes = {len(ranks) for ranks in nodes.values()}
     found = facts[0].layout
@@ -206,11 +204,10 @@ def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                             "1"] * first.mpi.startswith("Open MPI"))), tuple(crowded))
     if shared:
         yield Finding(WARNING, "binding", "ranks are bound to the same processors as other ranks",
-                      _binding_option(first),
-                      tuple(shared))
+                      _binding_option(first), tuple(shared))
     if loose:
-        yield Finding(NOTE, "binding", "ranks are not bound to processors of their "
-                                       "node", _binding_option(first), tuple(loose))
+        yield Finding(NOTE, "binding", "ranks are not bound to processors of their node",
+                      _binding_option(first), tuple(loose))
     if narrow:
         yield Finding(WARNING, "binding", "ranks have fewer processors than --cpus-per-task",
                       "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK: srun ignores the job's "
@@ -272,8 +269,7 @@ def load(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     shares = {each.rank: each.others for each in facts if load_text(each.others)}
     if shares:
         yield Finding(WARNING, "load", f"{load_text(max(shares.values()))} while doctor ran",
-                      "measure (bench, tune, simulate --calibrate) on an idle node; top lists the "
-                      "processes", tuple(shares))
+                      "measure on an idle node; top lists the processes", tuple(shares))
 
 
 def leftover(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -331,9 +327,8 @@ def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                    for rank in those]
     if double:
         yield Finding(NOTE, "devices", "ranks of a node use the same first device; "
-                                       f"{SHARED_GPU_NEEDS}",
-                      "select it by local rank before the first CUDA call, in the program or with "
-                      "CUDA_VISIBLE_DEVICES (hpccoll job --site gpu)", tuple(sorted(double)))
+                      f"{SHARED_GPU_NEEDS}", "select it by local rank before the first CUDA call "
+                      "(hpccoll job --site gpu)", tuple(sorted(double)))
     reports = [each.device_report for each in facts if each.device_report is not None]
     if reports:
         yield Finding(OK, "devices", "device data paths: " + "; ".join(
@@ -348,8 +343,8 @@ def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
         yield Finding(NOTE, "devices", f"NCCL is not available: {facts[without[0]].no_nccl}",
                       "only comm.using(allreduce='nccl') requires it", without)
     elif not double and (numbers := sorted({each.nccl for each in facts if each.nccl})):
-        yield Finding(OK, "devices",
-                      f"NCCL {' and '.join(numbers)}, for comm.using(allreduce='nccl')")
+        yield Finding(OK, "devices", f"NCCL {' and '.join(numbers)}, for "
+                      "comm.using(allreduce='nccl')")
 
 
 def surroundings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -367,9 +362,9 @@ def surroundings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                       "", ranks)
     far = tuple(each.rank for each in with_one if each.gpu_distance > NEAR)
     if far:
+        distance = _range(facts[rank].gpu_distance for rank in far)
         yield Finding(NOTE, "devices", "ranks run on processors of another NUMA node than their "
-                                       "device: distance "
-                      f"{_range(facts[rank].gpu_distance for rank in far)}, nearest {NEAR}",
+                      f"device: distance {distance}, nearest {NEAR}",
                       "bind them to the processors in the column 'CPU Affinity' of nvidia-smi topo "
                       "-m, or select devices in another order", far)
     elif all(each.gpu_distance == NEAR for each in with_one):
@@ -398,9 +393,9 @@ def _links(facts: Sequence[RankFacts]) -> Iterator[Finding]:
             if pair <= mine:
                 kinds[link] = kinds.get(link, 0) + 1
     if kinds:
+        found = [f"{link} between {count_text(n, 'pair')}" for link, n in sorted(kinds.items())]
         yield Finding(OK, "devices", "links of a node's devices, from nvidia-smi topo -m: "
-                      + ", ".join(f"{link} between {count_text(number, 'pair')}"
-                                  for link, number in sorted(kinds.items())))
+                      f"{', '.join(found)}")
 
 
 def result(facts: Sequence[RankFacts]) -> Iterator[Finding]:

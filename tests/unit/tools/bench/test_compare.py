@@ -191,7 +191,7 @@ def test_parts_that_disagree_are_no_result():
     mine = [[result("native", wild), result("auto", STEADY, serves="ring")]]
     said = comparison_result.sentences(mine, ENVIRONMENT)
     assert said[0].startswith("allreduce: auto was too noisy to compare")
-    assert "too noisy to compare at 1 of 1 size" in said[1] and "repeat it" in said[1]
+    assert "too noisy to compare: 1 of 1 size" in said[1] and "repeat it" in said[1]
 
 
 def test_a_ratio_that_no_algorithm_reaches_is_no_result():
@@ -216,7 +216,7 @@ def test_sure_but_rough():
     said = comparison_result.sentences(
         [[result("native", wild), result("auto", STEADY, serves="ring")]], ENVIRONMENT)
     assert "as fast as MPICH" in said[0]
-    assert said[1].startswith("the faster one is certain, the ratio is not, at 1 of 1 size")
+    assert said[1].startswith("the faster one is certain, the ratio is not: 1 of 1 size")
 
 
 def test_ranks_that_share_cores():

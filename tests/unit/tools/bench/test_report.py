@@ -18,7 +18,7 @@ from hpccoll.cli import main
 from hpccoll.explain import plotting
 from hpccoll.measure import results
 from hpccoll.measure.cases import make
-from hpccoll.tools.bench import formats, plot, records, report, torch_groups
+from hpccoll.tools.bench import comparison_result, formats, plot, records, report, torch_groups
 
 # The table that people read
 pytest.importorskip("click")
@@ -72,6 +72,18 @@ def test_the_star_stands_beside_the_ratios_that_decide():
     row, = [line for line in text.splitlines() if "1 KiB" in line and "ring" in line]
     assert row.startswith("* ") and "1.60-2.00" in row
     assert "the ratio in the middle three of five parts" in " ".join(text.replace("#", "").split())
+
+
+def test_a_node_is_accepted_by_its_bus_bandwidth():
+    """1 KiB in 2 us and in 1 us: the best size counts, of auto."""
+    groups = [[result("native", [1]), result("auto", [2], serves="ring")],
+              [result("native", [4]), result("auto", [1], serves="ring")]]
+    rate = groups[1][1].bus_bandwidth(groups[1][1].median)
+    for least, passed in ((rate, True), (rate * 1.01, False)):
+        (text, found), = comparison_result.check_bandwidth(groups, least)
+        assert found is passed and ("pass" in text) is passed and "at 1 KiB" in text
+    table = told(report.SizeTable(Console(file=io.StringIO(), width=80)), ENVIRONMENT, groups)
+    assert f"  {rate / 1e9:.3g}  " in table and "bus bandwidth, as of nccl-tests" in table
 
 
 def test_candidates_that_cannot_serve_are_named_once_and_wrong_results_in_full():
