@@ -16,17 +16,17 @@ PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
     "C": 6873,
-    "algorithms": 3821, "arrays": 1061, "calls": 1559, "cli": 2665, "comm": 4885, "config": 323,
-    "cuda": 2599, "errors": 636, "explain": 1324, "guard": 2709, "hpccoll": 544, "ir": 2100,
-    "jax": 736, "keras": 273, "machine": 867, "measure": 2697, "proof": 1284, "runtime": 3981,
-    "simulator": 3352, "testing": 816, "tools": 5245, "torch": 3659, "training": 7661,
-    "transport": 1481, "tune": 2095}
+    "algorithms": 3821, "arrays": 1061, "calls": 1559, "cli": 2677, "comm": 4885, "config": 323,
+    "cuda": 2599, "errors": 636, "explain": 1324, "guard": 2716, "hpccoll": 544, "ir": 2100,
+    "jax": 736, "keras": 273, "machine": 867, "measure": 2697, "proof": 1284, "runtime": 3984,
+    "simulator": 3351, "testing": 816, "tools": 5251, "torch": 3659, "training": 7661,
+    "transport": 1481, "tune": 2100}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
     "benchmarks": (984, 14),
     "cluster": (1338, 12),
     "contract": (907, 6),
-    "doc": (2527, 31),
+    "doc": (2532, 31),
     "fault": (1864, 13),
     "golden": (228, 2),
     "gpu": (750, 7),
@@ -38,7 +38,7 @@ TEST_BUDGET = {
     "support": (6261, 49),
     "tests": (1997, 9),
     "uncompiled": (94, 2),
-    "unit": (29448, 187)}
+    "unit": (29470, 187)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

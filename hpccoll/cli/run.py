@@ -150,12 +150,12 @@ def _tell_profile(ended: threading.Event, compare: bool, json_path: str | None,
     from hpccoll.atomic_file import open_replacement
     from hpccoll.cli.options import report_write_errors
     from hpccoll.cli.terminal import columns
-    from hpccoll.tools.profile import ProfileWishes, draw, finish
+    from hpccoll.tools.profile import draw, finish
 
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not stream.closed:
             stream.flush()  # the output of the program precedes the profile
-    found = finish(ProfileWishes(compare))
+    found = finish(compare)
     if found is None:
         return
     # The table first: a file that cannot be written must not cost the profile of a long job.

@@ -7,8 +7,8 @@ in ``/proc`` whether it is alive. Processes without a ``Comm``, and other nodes,
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import warnings
 import zlib
 
@@ -33,6 +33,17 @@ SLOT_BYTES = LOG_BYTES + TABLE_BYTES
 #: The layout of logs, for programs of other versions.
 LAYOUT = zlib.crc32(repr([(name, value) for name, value in sorted(vars(call_log).items())
                           if name.isupper() and isinstance(value, int)]).encode())
+
+
+def pack_identity(rank: int, process: Process) -> bytes:
+    """Return the identity of a process, with the layout of its log."""
+    return json.dumps([rank, process, LAYOUT]).encode()
+
+
+def unpack_identity(data: bytes) -> tuple[int, Process, int]:
+    """Return the rank, the process and the layout of an identity, which zeros may follow."""
+    rank, process, layout = json.loads(data.rstrip(b"\0"))
+    return rank, Process(*process), layout
 
 
 class JobLogs(Monitor):
@@ -61,9 +72,9 @@ class JobLogs(Monitor):
         self.pid, self.rank, key = os.getpid(), MPI.COMM_WORLD.Get_rank(), job_key()
         # Spawned processes have ranks in another COMM_WORLD.
         if key and MPI.Comm.Get_parent() == MPI.COMM_NULL:
-            identity = pickle.dumps((self.rank, this_process(), LAYOUT))
             try:
-                self.file = JobFile(key, SLOT_BYTES, local_size(), identity)
+                self.file = JobFile(key, SLOT_BYTES, local_size(),
+                                    pack_identity(self.rank, this_process()))
                 self.mine = Log(self.file.mine[:LOG_BYTES])
                 self.comms = CommTable(self.file.mine[LOG_BYTES:].data)
             except (PermissionError, TimeoutError) as error:
@@ -77,7 +88,7 @@ class JobLogs(Monitor):
         """Add the logs of new processes; return True if there are any."""
         new = self.file.new() if self.file is not None else []
         for identity, memory in new:
-            rank, self.processes[rank], _ = pickle.loads(identity)
+            rank, self.processes[rank], _ = unpack_identity(identity)
             self.logs[rank] = Log(memory[:LOG_BYTES])
         return bool(new)
 

@@ -7,15 +7,13 @@ saved. Only upper-case blocking calls with equal blocks on all ranks can be meas
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy
 from mpi4py import MPI
 
-from hpccoll.atomic_file import open_replacement
 from hpccoll.comm import Comm
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.errors import HpccollError
@@ -40,21 +38,8 @@ METHODS = ("allreduce", "bcast", "reduce", "allgather", "gather", "scatter", "al
            "reduce_scatter_block", "scan", "exscan", "barrier")
 
 
-class ProfileWishes(NamedTuple):
-    """Outputs of a profile.
-
-    Attributes:
-        compare: True to measure the longest calls again, by the MPI library and by hpccoll.
-        json_path, plot_path: files to write; none if empty.
-    """
-
-    compare: bool = False
-    json_path: str = ""
-    plot_path: str = ""
-
-
-def finish(preferences: ProfileWishes) -> Profile | None:
-    """Gather the records of all ranks, and write the requested files; collective over all.
+def finish(compare: bool) -> Profile | None:
+    """Gather the records of all ranks; ``compare`` measures the longest calls again; collective.
 
     Returns:
         The profile on rank 0; ``None`` elsewhere.
@@ -67,17 +52,12 @@ def finish(preferences: ProfileWishes) -> Profile | None:
         OBSERVER.align(world)
         records = gather_records(world, record._replace(ahead=tuple(OBSERVER.ahead)))
         found = profile(join(records)) if records else None
-        if preferences.compare:
+        if compare:
             ratios = compare_sample(found, world, Comm)
             found = add_comparison(found, ratios) if found is not None else None
     finally:
         world.Free()
         OBSERVER.paused = False
-    if found is not None and preferences.json_path:
-        with open_replacement(preferences.json_path) as file:
-            file.write(json.dumps(found.as_json(), indent=1) + "\n")
-    if found is not None and preferences.plot_path:
-        draw(found, preferences.plot_path)
     return found
 
 

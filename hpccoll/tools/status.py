@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import pickle
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ import numpy
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.guard.comm_table import CommEntry, CommTable
 from hpccoll.guard.diagnosis import judge
-from hpccoll.guard.job_status import LAYOUT, SLOT_BYTES
+from hpccoll.guard.job_status import LAYOUT, SLOT_BYTES, unpack_identity
 from hpccoll.guard.rank_status import NATIVE, WAITING, RankActivity, RankStatus
 from hpccoll.machine.processes import Process, parent_of
 from hpccoll.runtime.events.call_log import LOG_BYTES, SOME_TIME, Log
@@ -159,7 +158,7 @@ def _read_job(key: str, path: str) -> JobState:
     processes: dict[int, JobProcess] = {}
     for identity, memory in slots:
         try:
-            rank, process, layout = pickle.loads(identity)
+            rank, process, layout = unpack_identity(identity)
         except Exception:  # of another size
             layout = 0
         if layout != LAYOUT:

@@ -3,7 +3,6 @@
 import json
 import mmap
 import os
-import pickle
 import time
 
 import numpy
@@ -16,7 +15,7 @@ from click.testing import CliRunner
 from hpccoll.cli import main
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.guard.comm_table import CommTable
-from hpccoll.guard.job_status import LAYOUT, SLOT_BYTES
+from hpccoll.guard.job_status import SLOT_BYTES, pack_identity
 from hpccoll.guard.rank_status import waiting_status
 from hpccoll.machine.processes import this_process
 from hpccoll.runtime.events.call_log import LOG_BYTES, NUMBER, Log
@@ -47,7 +46,7 @@ def job(monkeypatch, tmp_path):
     for rank, number in enumerate((7, 6)):
         begin(logs[rank], number)
     logs[0].publish_status(waiting_status("allreduce ring", 7, 1, (1,), "solve.py:3"))
-    files = [JobFile("key", SLOT_BYTES, 3, pickle.dumps((rank, this_process(), LAYOUT)))
+    files = [JobFile("key", SLOT_BYTES, 3, pack_identity(rank, this_process()))
              for rank in range(2)]
     for rank, one in enumerate(files):
         CommTable(one.mine[LOG_BYTES:].data).add(os.dup(file), rank, 2, rank, "grid")
