@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from hpccoll.runtime.events.ring import EVENT
 from hpccoll.runtime.planning.description import Description
 from hpccoll.transport.call_hashes import agree, hash_of_amount
 
@@ -47,12 +46,12 @@ LAST = REMEMBERED - 1
 #: nanoseconds that this may take.
 OBJECTS, PICKLING = " of objects", 200_000_000
 PICKLED_LATE = ("allgather of objects", "alltoall of objects")
-#: Words of a call: its start and end in nanoseconds of the machine's clock, its call hash, the hash
-#: of its form and its amount of data. The end is 0 for a call that has not ended, :data:`SOME_TIME`
-#: if Python did not read the clock. Machine code records the kernel's last tick, which is at most
-#: some milliseconds old and much cheaper to read.
+#: Words of a call, an event: its start and end in nanoseconds of the machine's clock, its call
+#: hash, the hash of its form and its amount of data. The end is 0 for a call that has not ended,
+#: :data:`SOME_TIME` if Python did not read the clock. Machine code records the kernel's last tick,
+#: which is at most some milliseconds old and much cheaper to read.
 START, END, HASH, FORM, AMOUNT = 0, 1, 4, 5, 6
-WORDS, SOME_TIME = EVENT.itemsize // 8, 1
+WORDS, SOME_TIME = 8, 1
 #: Offsets of the texts in bytes, and the number and size of the descriptions.
 DOING_START = (CALLS + WORDS * REMEMBERED) * 8
 STORY_START, TEXTS_START, LOG_BYTES = 5 << 10, 34 << 8, 41 << 10

@@ -31,7 +31,8 @@ def test_command_on_one_rank(tmp_path, monkeypatch):
     assert all(len(r["seconds"]) == 5 for r in record["results"])
 
 
-def test_command_in_registered_memory(tmp_path):
+def test_command_in_registered_memory(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     ran = bench("allreduce", "gather", "-m", "1M:1M", "-i", "2", "--rotate", "2", "--registered",
                 "--algorithm", "native,auto", "--json", str(tmp_path / "record.json"))
     assert ran.exit_code == 0, ran.output

@@ -214,7 +214,8 @@ def test_what_only_mpi_can_serve():
     user.Free()
 
 
-def test_the_explanation_names_the_promise():
+def test_the_explanation_names_the_promise(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     text = describe("allreduce", 64, 4, None, False, None, None, "size", detail=True)
     assert text.startswith("allreduce of 64 B, 4 ranks: recursive_doubling (determinism 'size')")
     rows = {line.strip("* ").split()[0]: line for line in text.split("\n\n")[1].splitlines()}

@@ -74,7 +74,8 @@ def test_what_was_measured_in_full_wins_over_a_probe():
     assert "measured times: from t.json\n" in text
 
 
-def test_the_explanation_of_a_probe(left_only):
+def test_the_explanation_of_a_probe(left_only, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     tuned = probed(native=1.0)
     text = describe("allreduce", 64, SIZE, None, False, None, tuned, detail=True)
     assert "of a few candidates, by a probe, from t.json; run 'hpccoll tune' for all" in text
