@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
+from contextlib import suppress
 from typing import NamedTuple
 
 #: Communicators that a process lists, those that are never dropped for later ones, and bytes of
@@ -83,5 +84,9 @@ class CommTable:
 
     def _drop(self, key: int) -> None:
         start, file = self.listed.pop(key)
+        inode = _LAYOUT.unpack_from(self.memory, start)[1]
         self.memory[start:start + ENTRY_BYTES] = bytes(ENTRY_BYTES)
-        os.close(file)
+        with suppress(OSError):
+            # A program that closed all descriptors may use this one for a file of its own.
+            if os.fstat(file).st_ino == inode:
+                os.close(file)

@@ -46,3 +46,13 @@ def test_a_full_table_keeps_the_first_and_the_last(table):
     for key in keys:
         table.remove(key)
     assert not table.entries()
+
+
+def test_a_descriptor_that_the_program_uses_again_stays_open(table):
+    file, other = descriptor(), descriptor()
+    key = table.add(file, 0, 1, 0, "")
+    os.dup2(other, file)  # as after os.closerange
+    table.remove(key)
+    assert os.fstat(file).st_ino == os.fstat(other).st_ino
+    os.close(file)
+    os.close(other)
