@@ -48,8 +48,8 @@ def test_a_full_table_keeps_the_first_and_the_last(table):
     assert not table.entries()
 
 
-def test_a_descriptor_that_the_program_uses_again_stays_open(table):
-    file, other = descriptor(), descriptor()
+def test_a_descriptor_that_the_program_uses_again_stays_open(table, tmp_path):
+    file, other = descriptor(), os.open(tmp_path / "own", os.O_CREAT | os.O_RDWR)
     key = table.add(file, 0, 1, 0, "")
     os.dup2(other, file)  # as after os.closerange
     table.remove(key)
