@@ -26,7 +26,7 @@ from hpccoll.guard.rank_status import NATIVE, WAITING, RankActivity, RankStatus
 from hpccoll.machine.processes import Process, parent_of
 from hpccoll.runtime.events.call_log import LOG_BYTES, SOME_TIME, Log
 from hpccoll.transport.shm.job_file import read_slots
-from hpccoll.transport.shm.mapping import DIRECTORY, PREFIX, check_private
+from hpccoll.transport.shm.mapping import DIRECTORY, PREFIX, open_private
 from hpccoll.units import ranks_text, time_text
 
 #: Start of the link of a job's file in ``/proc/PID/fd``.
@@ -150,7 +150,7 @@ def _is_of(pid: int, which: str) -> bool:
 
 
 def _read_job(key: str, path: str) -> JobState:
-    file = _open(path)
+    file = open_private(path, 0, os.O_RDONLY)
     try:
         slots = read_slots(file, SLOT_BYTES)
     finally:
@@ -159,7 +159,7 @@ def _read_job(key: str, path: str) -> JobState:
     for identity, memory in slots:
         try:
             rank, process, layout = unpack_identity(identity)
-        except Exception:  # of another size
+        except (ValueError, TypeError):  # of another version
             layout = 0
         if layout != LAYOUT:
             raise HpccollError(f"job {key} runs another version of hpccoll; run the hpccoll of its "
@@ -170,17 +170,6 @@ def _read_job(key: str, path: str) -> JobState:
         rank: (one, one.log) for rank, one in processes.items()})]
     return JobState(key, [_line(one, comms) for _, one in sorted(processes.items())],
                     [text for comm in comms if (text := comm.verdict())])
-
-
-def _open(path: str) -> int:
-    """Open a file of shared memory of this user to read it."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        check_private(path, os.fstat(file))
-    except OSError:
-        os.close(file)
-        raise
-    return file
 
 
 def _log(memory: bytes) -> Log:
@@ -257,7 +246,7 @@ def _comms(processes: Mapping[int, JobProcess]) -> Iterator[CommState]:
     for inode, listed in found.items():
         for one, entry in listed:
             with suppress(OSError):
-                file = _open(f"/proc/{one.process.pid}/fd/{entry.file}")
+                file = open_private(f"/proc/{one.process.pid}/fd/{entry.file}", 0, os.O_RDONLY)
                 try:
                     if os.fstat(file).st_ino == inode:
                         logs = {each.rank: (owner, _log(os.pread(file, LOG_BYTES,

@@ -65,7 +65,7 @@ class PhaseRecorder(NamedTuple):
                ) -> Callable[..., Any]:
         """Return a wrapper of a function called inside a wait, which records its activity."""
         return event_ring().around(function, *self.words(*place, activity),
-                               self.words(*place, Activity.WAITING)[1])
+                                   self.words(*place, Activity.WAITING)[1])
 
 
 class Phases:

@@ -51,4 +51,5 @@ static inline void add_call(int32_t comm, int64_t kind, int64_t start, int64_t s
 PyObject *set_ring(PyObject *module, PyObject *args);
 PyObject *record_event(PyObject *module, PyObject *args);
 PyObject *record_call(PyObject *module, PyObject *args);
+
 #endif

@@ -142,21 +142,21 @@ def _open_on_all(node: PrivateComm, path: str, flags: int, note: Any) -> tuple[i
             os.close(file)
 
 
-def open_private(path: str, flags: int) -> int:
-    """Open or create a file for this user alone; return its descriptor.
+def open_private(path: str, flags: int, access: int = os.O_RDWR) -> int:
+    """Open or create a file of this user alone, to write unless ``access`` differs.
 
     Raises:
         OSError: it cannot be opened; or it is no plain file of this user with mode 0600, so that
             another user might write it or hold its lock. The message names the file and its owner.
     """
     try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
+        file = os.open(path, access | os.O_CLOEXEC | flags, 0o600)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
-            check_private(path, os.lstat(path))
+            _check_private(path, os.lstat(path))
         raise
     try:
-        check_private(path, os.fstat(file))
+        _check_private(path, os.fstat(file))
     except OSError:
         os.close(file)
         raise
@@ -181,7 +181,7 @@ def wait_for_lock(take: Callable[[], object], seconds: float, path: str = "") ->
             time.sleep(1e-3)
 
 
-def check_private(path: str, status: os.stat_result) -> None:
+def _check_private(path: str, status: os.stat_result) -> None:
     """Raise unless a file is a plain one that this user alone may open."""
     mode, owner, user = status.st_mode, status.st_uid, os.geteuid()
     if not stat.S_ISREG(mode) or owner != user or mode & 0o077:
