@@ -56,10 +56,12 @@ class EventRing:
         self.built = hasattr(_executor, "set_ring")
         self.bytes = self.memory.view("u1").data
         self.words = self.bytes.cast("q")
-        #: Record a call of a communicator, with a number if all ranks make it in one order.
+        #: Record a call of a communicator, with a number if all ranks make it in one order; record
+        #: an event: the type, then the other fields; times are those of ``perf_counter_ns``.
         self.add_call: Callable[[int, int, int, int, bool], None] = self._add_call
+        self.add: Callable[[int, int, int, int, int, int, int, int, float], None] = self._add
         if self.built:
-            self.add_call = _executor.record_call
+            self.add_call, self.add = _executor.record_call, _executor.record_event
             _executor.set_ring(self.memory, self.ordered, self.sums)
 
     def kind(self, what: Hashable) -> int:
@@ -74,12 +76,8 @@ class EventRing:
                     _executor.set_ring(self.memory, self.ordered, self.sums)
         return number
 
-    def add(self, type: int, start: int, stop: int, comm: int = 0, number: int = 0, what: int = 0,
-            detail: int = 0, nbytes: int = 0, sent: float = 0.0) -> None:
-        """Record an event; times in nanoseconds of :func:`time.perf_counter_ns`."""
-        if self.built:
-            _executor.record_event(start, stop, type, comm, number, what, detail, nbytes, sent)
-            return
+    def _add(self, type: int, start: int, stop: int, comm: int, number: int, what: int,
+             detail: int, nbytes: int, sent: float) -> None:
         with self.lock:
             count = self.words[0]
             self.words[0] = count + 1
@@ -90,7 +88,7 @@ class EventRing:
         self.sums[kind] += 1, stop - start
         number = int(self.ordered[comm]) if ordered else -1
         self.ordered[comm] += ordered
-        self.add(CALL, start, stop, comm, number, kind)
+        self.add(CALL, start, stop, comm, number, kind, 0, 0, 0.0)
 
     def phase(self, where: int, activity: int) -> Callable[[], None]:
         """Return a callback that records the start of an activity."""
@@ -100,7 +98,7 @@ class EventRing:
 
     def add_phase(self, where: int, activity: int) -> None:
         """Record the start of an activity."""
-        self.add(PHASE, perf_counter_ns(), 0, what=where, detail=activity)
+        self.add(PHASE, perf_counter_ns(), 0, 0, 0, where, activity, 0, 0.0)
 
     def around(self, function: Callable[..., Any], where: int, activity: int, after: int
                ) -> Callable[..., Any]:

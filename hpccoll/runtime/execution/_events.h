@@ -49,7 +49,7 @@ static inline void add_call(int32_t comm, int64_t kind, int64_t start, int64_t s
 }
 
 PyObject *set_ring(PyObject *module, PyObject *args);
-PyObject *record_event(PyObject *module, PyObject *args);
-PyObject *record_call(PyObject *module, PyObject *args);
+PyObject *record_event(PyObject *module, PyObject *const *args, Py_ssize_t given);
+PyObject *record_call(PyObject *module, PyObject *const *args, Py_ssize_t given);
 
 #endif
