@@ -15,11 +15,11 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "C": 6873,
+    "C": 6888,
     "algorithms": 3821, "arrays": 1061, "calls": 1559, "cli": 2677, "comm": 4885, "config": 323,
     "cuda": 2599, "errors": 636, "explain": 1324, "guard": 2721, "hpccoll": 544, "ir": 2100,
-    "jax": 736, "keras": 273, "machine": 867, "measure": 2697, "proof": 1284, "runtime": 3983,
-    "simulator": 3351, "testing": 816, "tools": 5251, "torch": 3659, "training": 7661,
+    "jax": 736, "keras": 273, "machine": 867, "measure": 2697, "proof": 1284, "runtime": 3981,
+    "simulator": 3351, "testing": 816, "tools": 5242, "torch": 3659, "training": 7662,
     "transport": 1481, "tune": 2100}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {

@@ -26,7 +26,8 @@ SHARED: dict[str, type[ExchangeError]] = {
         ExchangeError, ExchangeMismatch, ExchangeStall, NonFiniteArray, RankFailed)}
 #: Shortest time between two queries of a rank about one stall, and the first one before a report
 #: or error, in seconds: on a busy machine answers take long. Longest time between two polls.
-AGAIN, AHEAD, POLL = 1.0, 3.0, 0.25
+#: Largest number of messages a second that a rank sends in queries: all that wait query all others.
+AGAIN, AHEAD, POLL, RATE = 1.0, 3.0, 0.25, 1000
 #: Seconds between two polls of notices, which take longer than a test of a request.
 PAUSE = 100e-6
 
@@ -151,7 +152,7 @@ class Stall(WaitTimer):
         """Query the other ranks early enough for their answers; raise if one has died."""
         now = time.monotonic()
         due = min(self.timeout, self.report if self.reports is None else self.reports.due)
-        again = min(AGAIN, self.report, self.timeout / 4)
+        again = max(min(AGAIN, self.report, self.timeout / 4), self.failures.control.size / RATE)
         if self.since is not None and now - self.since >= due - AHEAD and now - self.asked >= again:
             self.asked = now
             self.failures.stall_inspector.query(self.step, self.known)
